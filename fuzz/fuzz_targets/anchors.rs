@@ -1,4 +1,4 @@
-//! The text of a trust bundle.
+//! Fuzzes the PEM text of a trust bundle.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

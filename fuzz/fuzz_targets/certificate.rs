@@ -1,4 +1,4 @@
-//! Certificates in DER, of others and our own.
+//! Fuzzes DER certificates, both foreign and our own.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

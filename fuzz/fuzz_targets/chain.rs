@@ -1,4 +1,4 @@
-//! The chain that a signer puts into the status of a pod's request.
+//! Fuzzes the chain that a signer writes to the status of a pod certificate request.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Bodies in JSON. What was read and written again reads the same.
+//! Fuzzes JSON bodies. Decoded bodies survive a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

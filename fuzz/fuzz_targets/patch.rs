@@ -1,4 +1,4 @@
-//! Patches of the three kinds on a pod.
+//! Fuzzes the three patch formats on a pod.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

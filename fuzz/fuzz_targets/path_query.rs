@@ -1,4 +1,4 @@
-//! The path and query of a URL. The first byte chooses the method.
+//! Fuzzes the path and query of a URL. The first byte selects the method.
 #![no_main]
 
 use http::Method;

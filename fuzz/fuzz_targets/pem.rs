@@ -1,4 +1,4 @@
-//! PEM text: blocks, certificates, keys. What was read and written again reads the same.
+//! Fuzzes PEM text: blocks, certificates, keys. Parsed text survives a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

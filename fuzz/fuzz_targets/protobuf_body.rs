@@ -1,5 +1,5 @@
-//! Bodies in protobuf. The first byte chooses the type; the rest is what follows the envelope's
-//! magic, so that no input is lost on that.
+//! Fuzzes protobuf bodies. The first byte selects the type; the rest follows the envelope's magic,
+//! so that no input is wasted on it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Certificate signing requests in DER and PEM, and their signatures.
+//! Fuzzes certificate signing requests in DER and PEM, and their signatures.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Label and field selectors.
+//! Fuzzes label and field selectors.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

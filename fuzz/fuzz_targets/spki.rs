@@ -1,5 +1,4 @@
-//! A public key and a proof that somebody holds its other half. The first two bytes are the
-//! length of the key.
+//! Fuzzes a public key and its proof of possession. The first two bytes are the length of the key.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Bearer tokens. The key is of this run: nothing that comes in can be signed by it.
+//! Fuzzes bearer tokens. The key is generated per run, so no input can be signed by it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Bodies in YAML. What was read and written again reads the same.
+//! Fuzzes YAML bodies. Decoded bodies survive a round trip.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,9 +1,9 @@
-//! What all fuzz targets share: a limit on the time an input may take.
+//! Shared by all fuzz targets: a limit on the processing time of an input.
 
 use std::time::{Duration, Instant};
 
-/// What 64 KiB may cost. Uninstrumented code takes well under 10 ms for that; the instrumentation
-/// and a machine that does other work are the rest.
+/// Time limit per 64 KiB. Uninstrumented code takes well under 10 ms for that; the rest allows for
+/// instrumentation and a busy machine.
 const PER_64_KIB: Duration = Duration::from_millis(250);
 
 /// Runs one input and aborts if it takes too long for its size.

@@ -1,8 +1,8 @@
-//! `cargo xtask attack`: four attacks on a server of our own, and what an honest client notices.
+//! `cargo xtask attack`: four attacks on a local server, and their effect on an honest client.
 //!
-//! Each attack runs against a fresh server, which is a process of its own. Memory and CPU time are the
-//! server's. An honest administrator sends a request every 50 ms all the while, over a connection from
-//! before and over new ones.
+//! Each attack runs against a fresh server in a separate process; memory and CPU time are the
+//! server's. Meanwhile an honest administrator sends a request every 50 ms, over an existing
+//! connection and over new ones.
 
 mod bodies;
 mod descriptors;
@@ -43,34 +43,34 @@ pub struct AttackArgs {
 }
 
 impl AttackArgs {
-    /// All attacks, on the debug build that the tests have made.
+    /// Returns arguments for all attacks on the debug build of the tests.
     pub fn debug() -> Self {
         Self { debug: true, server: None, token: None, pid: None, only: None }
     }
 }
 
-/// The most an attack may cost.
+/// Limits on the cost of an attack.
 struct AttackBounds {
     latency: Duration,
     memory: u64,
 }
 
-/// Memory growth that fails, in bytes.
+/// Maximum memory growth in bytes.
 const MEMORY: u64 = 100 << 20;
-/// The honest client's worst latency that fails.
+/// Maximum latency of the honest client.
 const LATENCY: Duration = Duration::from_millis(500);
-/// The same for a debug build, on a machine that does other things as well.
+/// Maximum latency for a debug build on a busy machine.
 const DEBUG_LATENCY: Duration = Duration::from_secs(5);
 
-/// How long the honest client is alone before and after an attack.
+/// Baseline period of the honest client before and after an attack.
 const ALONE: Duration = Duration::from_secs(2);
-/// An attack that takes longer is given up, and what it has opened is closed.
+/// Timeout of an attack; its connections are closed afterwards.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// Descriptors that this process needs for the largest attack.
 const FILES: u64 = 4_096;
 
-/// An attack holds what it has opened until its result is dropped.
+/// Keeps the attack's connections open until dropped.
 type AttackGuard = Box<dyn Send>;
 type AttackFn =
     for<'a> fn(&'a AttackTarget) -> Pin<Box<dyn Future<Output = Result<AttackGuard>> + Send + 'a>>;
@@ -80,7 +80,7 @@ struct AttackScenario {
     /// Creates objects that the attack needs; runs before the measurement.
     prepare: Option<AttackFn>,
     run: AttackFn,
-    /// How long it is held.
+    /// How long the attack is held.
     holds: Duration,
 }
 
@@ -111,7 +111,7 @@ const ATTACKS: &[AttackScenario] = &[
     },
 ];
 
-/// Builds the server, unless one is named, and attacks it.
+/// Builds the server, unless `--server` names one, and attacks it.
 pub fn run(root: &Path, args: &AttackArgs) -> Result<()> {
     if let Some(only) = &args.only
         && !ATTACKS.iter().any(|attack| attack.name == only)
@@ -132,7 +132,7 @@ pub fn run(root: &Path, args: &AttackArgs) -> Result<()> {
         eprintln!("attack: {}", attack.name);
         match runtime.block_on(attack_once(attack, args, binary.as_deref())) {
             Ok(report) => reports.push(report),
-            // The server may be gone, which is a result as well; the other attacks have servers of their own.
+            // A crashed server is a result as well; the other attacks have separate servers.
             Err(error) => failures.push(format!("{}: {error:#}", attack.name)),
         }
     }
@@ -210,7 +210,7 @@ async fn attack_once(
 struct AttackReport {
     name: &'static str,
     took: Duration,
-    /// Resident memory before the attack, and the most since, in bytes.
+    /// Resident memory before the attack and the peak since, in bytes.
     memory: Option<[u64; 2]>,
     after: Option<u64>,
     /// CPU time of the server in seconds.

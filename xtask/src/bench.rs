@@ -1,9 +1,9 @@
-//! `cargo xtask bench`: what the release binary does on this machine, in one table.
+//! `cargo xtask bench`: performance of the release binary on this machine, in one table.
 //!
-//! The server is a process of its own, so its memory and CPU are its own; this process is the
-//! load. Both share the machine, as the reference figures' server and load did. Every group of
-//! rows is one file under `bench/` with one `measure`, listed in [`GROUPS`]. With `--etcd` every group
-//! has an etcd of its own, on the disk that the embedded store would be on.
+//! The server runs in a separate process, so its memory and CPU time are measured separately; this
+//! process generates the load. Both share the machine, as for the reference figures. Every group of
+//! rows is one file under `bench/` with one `measure`, listed in [`GROUPS`]. With `--etcd` every
+//! group has a separate etcd, on the disk that the embedded store would use.
 
 mod access;
 mod bundles;
@@ -38,23 +38,23 @@ use table::ResultTable;
 
 #[derive(clap::Args, Clone)]
 pub struct BenchArgs {
-    /// Shorter phases and fewer watchers: a smoke test, not a measurement.
+    /// Shorter phases and fewer watchers: a smoke test, not a measurement
     #[arg(long)]
     quick: bool,
-    /// Only this group of rows: floor, startup, rates, access, issuing, nodes, volumes, bundles,
-    /// watchers, large or replicas.
+    /// Measure only this group: floor, startup, rates, access, issuing, nodes, volumes, bundles,
+    /// watchers, large or replicas
     #[arg(long)]
     only: Option<String>,
-    /// Keep the objects in etcd instead of the embedded store.
+    /// Store objects in etcd instead of the embedded store
     #[arg(long)]
     etcd: bool,
-    /// How many members the etcd cluster has.
+    /// Number of members of the etcd cluster
     #[arg(long, default_value_t = 1, requires = "etcd")]
     etcd_members: usize,
-    /// One round of this many watchers of the small object, instead of the standard three.
+    /// Number of watchers of the small object, in one round instead of the standard three
     #[arg(long)]
     watchers: Option<usize>,
-    /// The server binary to measure; set when this program runs itself as a release build.
+    /// Server binary to measure; set when this program reruns itself as a release build
     #[arg(long, hide = true)]
     server: Option<PathBuf>,
 }
@@ -64,14 +64,14 @@ struct BenchContext {
     args: BenchArgs,
     /// Path of the release build of windlass.
     binary: PathBuf,
-    /// Where data directories go: on the disk that holds the build.
+    /// Directory for data, on the disk that holds the build.
     scratch: PathBuf,
-    /// Where the objects go, if not into the embedded store.
+    /// etcd cluster for the objects; `None` for the embedded store.
     etcd: Option<EtcdCluster>,
 }
 
 impl BenchContext {
-    /// How long a phase of steady load lasts.
+    /// Duration of a phase of steady load.
     fn phase(&self) -> Duration {
         Duration::from_millis(if self.args.quick { 500 } else { 3_000 })
     }
@@ -82,7 +82,7 @@ type MeasureFn = for<'a> fn(
     &'a mut ResultTable,
 ) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
-/// The groups of rows, in the order of the table.
+/// Groups of rows, in table order.
 const GROUPS: &[(&str, MeasureFn)] = &[
     ("floor", |bench, table| Box::pin(floor::measure(bench, table))),
     ("startup", |bench, table| Box::pin(startup::measure(bench, table))),
@@ -97,13 +97,13 @@ const GROUPS: &[(&str, MeasureFn)] = &[
     (REPLICAS, |bench, table| Box::pin(replicas::measure(bench, table))),
 ];
 
-/// The group that needs a store that servers can share.
+/// Group that needs a store shared by servers.
 const REPLICAS: &str = "replicas";
 
-/// How etcd is started, besides its addresses: as it comes, but with room for its history.
+/// Flags of etcd besides its addresses: defaults, but with room for its history.
 const ETCD: &[&str] = &["--quota-backend-bytes=8589934592"];
 
-/// Build both sides as release, then measure.
+/// Builds server and load generator in release mode, then measures.
 pub fn run(root: &Path, args: &BenchArgs) -> Result<()> {
     if let Some(only) = &args.only
         && !GROUPS.iter().any(|(name, _)| name == only)
@@ -122,7 +122,7 @@ pub fn run(root: &Path, args: &BenchArgs) -> Result<()> {
     }
 }
 
-/// The load must be a release build too, or it would be what is measured.
+/// Reruns as a release build; a slow load generator would distort the results.
 fn build_and_rerun(root: &Path, args: &BenchArgs, target: &Path) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     succeed(Command::new(cargo).current_dir(root).args([
@@ -145,7 +145,7 @@ fn build_and_rerun(root: &Path, args: &BenchArgs, target: &Path) -> Result<()> {
     if args.etcd {
         again.args(["--etcd", "--etcd-members", &args.etcd_members.to_string()]);
     }
-    // Where etcd's data goes.
+    // Directory for etcd's data.
     again.env("TMPDIR", target);
     if let Some(watchers) = args.watchers {
         again.args(["--watchers", &watchers.to_string()]);

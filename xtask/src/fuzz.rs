@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: every fuzz target for a while, from its seeds.
+//! `cargo xtask fuzz`: runs every fuzz target for a limited time, from its seeds.
 
 use std::fs;
 use std::path::Path;
@@ -8,20 +8,20 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::tools::{on_path, succeed};
 
-/// Inputs as long as the time limit of the targets speaks of.
+/// Maximum input length: what the targets' time limit refers to.
 const MAX_BYTES: usize = 64 << 10;
 
-/// What to fuzz, and for how long.
+/// Targets to fuzz and duration
 #[derive(clap::Args)]
 pub struct FuzzArgs {
-    /// How long each target runs.
+    /// Seconds to run each target
     #[arg(long, default_value_t = 20)]
     seconds: u32,
     /// Only this fuzz target [default: all targets]
     target: Option<String>,
 }
 
-/// Run the targets one after another; the first that finds something ends the run.
+/// Runs the targets one after another; stops at the first finding.
 pub fn run(root: &Path, args: &FuzzArgs) -> Result<()> {
     let folder = root.join("fuzz");
     let all = targets(&folder)?;
@@ -35,8 +35,8 @@ pub fn run(root: &Path, args: &FuzzArgs) -> Result<()> {
         println!("xtask fuzz: {name}");
         let (found, seeds) = (folder.join("corpus").join(name), folder.join("seeds").join(name));
         fs::create_dir_all(&found)?;
-        // The code under test has no `unsafe`: a panic is what there is to find, and without a
-        // sanitizer several times as many inputs are tried.
+        // The code under test has no `unsafe`: only panics can be found, and without a sanitizer
+        // several times as many inputs are tried.
         let mut fuzz = Command::new("cargo");
         fuzz.args(["+nightly", "fuzz", "run", "--sanitizer", "none", name])
             .args([found, seeds])
@@ -53,7 +53,7 @@ pub fn run(root: &Path, args: &FuzzArgs) -> Result<()> {
     Ok(())
 }
 
-/// The targets are the files.
+/// Returns the targets, one per file.
 fn targets(folder: &Path) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(folder.join("fuzz_targets"))? {
@@ -64,7 +64,7 @@ fn targets(folder: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Says what to install where something is missing.
+/// Checks for required tools and names what to install.
 fn available() -> Result<()> {
     ensure!(
         on_path("cargo-fuzz").is_some(),
@@ -80,7 +80,7 @@ fn available() -> Result<()> {
     Ok(())
 }
 
-/// Forgets the toolchain that runs this: rustup would otherwise not look at `+nightly`.
+/// Removes the current toolchain from the environment: rustup would otherwise ignore `+nightly`.
 fn without_cargo(command: &mut Command) -> &mut Command {
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         command.env_remove(name);

@@ -1,5 +1,5 @@
-//! The project's chores: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask attack`,
-//! `cargo xtask fuzz`.
+//! Project tasks: `cargo xtask test`, `cargo xtask tidy`, `cargo xtask bench`, `cargo xtask
+//! attack`, `cargo xtask fuzz`.
 
 #![allow(clippy::print_stdout, reason = "a command line tool answers on stdout")]
 
@@ -15,19 +15,19 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Chores of the Windlass repository.
+/// Development tasks of the Windlass repository
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum XtaskCommand {
-    /// Install what the tests need, build, and run every test and the tidiness checks.
+    /// Install the test tools, build, and run all tests and tidy checks
     Test(test::TestArgs),
-    /// Check what the compiler does not: file lengths, names, orphans, leftovers, the README.
+    /// Check file lengths, names, orphans, leftovers and the README
     Tidy,
-    /// Start the release binary, drive it over TLS, and print a table of what was measured.
+    /// Benchmark the release binary over TLS and print a table of results
     Bench(bench::BenchArgs),
-    /// Attack a server that is started for it, and print what it costs the server and an honest client.
+    /// Attack a local server and print the cost for the server and an honest client
     Attack(attack::AttackArgs),
-    /// Try inputs by the million on everything that parses; needs cargo-fuzz and a nightly compiler.
+    /// Fuzz all parsers; needs cargo-fuzz and a nightly compiler
     Fuzz(fuzz::FuzzArgs),
 }
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's directory: where this package's parent was at build time.
+/// Returns the workspace directory: the parent of this package at build time.
 fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.parent().unwrap_or(package).to_path_buf()

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: the tools, the build, every test, one line that counts them, and the attacks.
+//! `cargo xtask test`: tools, build, all tests with a total count, and the attacks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -13,17 +13,17 @@ use crate::{attack, tidy};
 
 #[derive(clap::Args)]
 pub struct TestArgs {
-    /// The long variants: more kills, more cases, the slow limits.
+    /// Run the long variants: more kills, more cases, the slow limits
     #[arg(long)]
     long: bool,
-    /// Use `cargo test` even where cargo-nextest is installed.
+    /// Use `cargo test` even if cargo-nextest is installed
     #[arg(long)]
     no_nextest: bool,
-    /// Only tests whose name contains this.
+    /// Run only tests whose name contains this text
     filter: Option<String>,
 }
 
-/// Install, tidy, build, test, count.
+/// Installs tools, runs tidy, builds, tests and counts.
 pub fn run(root: &Path, args: &TestArgs) -> Result<()> {
     let tools = TestTools::provide(root)?;
     succeed(cargo(root).args(["build", "--package", "windlass"]))?;
@@ -39,7 +39,7 @@ pub fn run(root: &Path, args: &TestArgs) -> Result<()> {
         test.args(["test", "--workspace", "--no-fail-fast", "--all-targets"]);
         count.add(&mut test, &tools, args)?;
     }
-    // Neither nextest nor `--all-targets` runs the examples in the documentation.
+    // Neither nextest nor `--all-targets` runs documentation tests.
     let mut doc = cargo(root);
     doc.args(["test", "--workspace", "--no-fail-fast", "--doc"]);
     count.add(&mut doc, &tools, args)?;
@@ -48,7 +48,7 @@ pub fn run(root: &Path, args: &TestArgs) -> Result<()> {
         "xtask test: {} passed, {} failed, {} skipped",
         count.passed, count.failed, count.skipped
     );
-    // Alone on the machine, as it measures latency.
+    // Runs alone on the machine, because it measures latency.
     let withstood = match args.filter {
         None => attack::run(root, &attack::AttackArgs::debug()),
         Some(_) => Ok(()),
@@ -60,25 +60,25 @@ pub fn run(root: &Path, args: &TestArgs) -> Result<()> {
     Ok(())
 }
 
-/// Cargo, as the one that runs us, in the workspace.
+/// Returns a command for the current Cargo, in the workspace.
 fn cargo(root: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.current_dir(root);
     cargo
 }
 
-/// What the runners said, added up.
+/// Totals of all test runners.
 #[derive(Default)]
 struct TestCount {
     passed: u64,
     failed: u64,
     skipped: u64,
-    /// The runs that did not end well, also those that never came to count (a build error).
+    /// Failed runs, including those without a count (a build error).
     broken: Vec<String>,
 }
 
 impl TestCount {
-    /// Run one runner, passing its output through and reading its summaries.
+    /// Runs one test runner, forwards its output and parses its summaries.
     fn add(&mut self, runner: &mut Command, tools: &TestTools, args: &TestArgs) -> Result<()> {
         runner
             .env("WINDLASS_ETCD", &tools.etcd)
@@ -104,7 +104,7 @@ impl TestCount {
             reader.join().ok();
         }
         let status = child.wait()?;
-        // nextest's code for a filter that matches nothing.
+        // nextest's exit code for a filter without matches.
         let nothing = args.filter.is_some() && status.code() == Some(4);
         if !status.success() && !nothing {
             self.broken.push(shown);
@@ -112,13 +112,13 @@ impl TestCount {
         Ok(())
     }
 
-    /// `Summary [1.2s] 9 tests run: 8 passed (1 slow), 1 failed, 0 skipped` of nextest, or
+    /// Parses `Summary [1.2s] 9 tests run: 8 passed (1 slow), 1 failed, 0 skipped` of nextest, or
     /// `test result: ok. 8 passed; 1 failed; 0 ignored; …` of the built-in harness.
     fn read(&mut self, line: &str) {
         let counts = if let Some(summary) = line.trim_start().strip_prefix("Summary [") {
             summary.split_once(':').map(|(_, counts)| counts)
         } else {
-            // Indented, it is what nextest repeats of a test that failed.
+            // An indented line is nextest's repeated output of a failed test.
             line.strip_prefix("test result:")
         };
         let Some(counts) = counts else { return };
@@ -139,7 +139,7 @@ impl TestCount {
     }
 }
 
-/// Copy a pipe to where it belongs and send every line along.
+/// Copies a pipe to its destination and sends every line to the channel.
 fn forward_lines(
     pipe: impl Read + Send + 'static,
     mut to: impl Write + Send + 'static,

@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: rules of this repository that no compiler checks.
+//! `cargo xtask tidy`: repository rules that no compiler checks.
 
 mod naming;
 mod orphans;
@@ -11,16 +11,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// More lines than this and a file holds more than one concept.
+/// Maximum number of lines per file; a longer file contains more than one concept.
 const MAX_LINES: usize = 600;
 
-/// Files that may be longer, and why.
+/// Files that may be longer, with reasons.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// A module is named for what it is; these name nothing.
+/// Module names that describe nothing.
 const EMPTY_NAMES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc"];
 
-/// Check everything, print every finding, and fail if there is one.
+/// Runs all checks, prints every finding, and fails if there is one.
 pub fn run(root: &Path) -> Result<()> {
     let files = git_files(root)?;
     let own_home = own_home();
@@ -48,7 +48,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What git tracks or would track.
+/// Returns the files that git tracks or would track.
 fn git_files(root: &Path) -> Result<Vec<PathBuf>> {
     let output = Command::new("git")
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -75,7 +75,7 @@ fn length(file: &Path, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// An exception that excuses nothing any more should go.
+/// Reports exceptions that are no longer needed.
 fn stale_exceptions(root: &Path, findings: &mut Vec<String>) {
     for (long, _) in LONG_FILES {
         let lines = fs::read_to_string(root.join(long)).map_or(0, |text| text.lines().count());
@@ -96,21 +96,21 @@ fn names(file: &Path, findings: &mut Vec<String>) {
     }
 }
 
-/// The home of whoever runs this: no file of the project may name it.
+/// Returns the home directory of the current user: no file of the project may name it.
 fn own_home() -> Option<String> {
     let home = std::path::PathBuf::from(std::env::var_os("HOME")?);
     home.parent()?;
     Some(format!("{}/", home.display()))
 }
 
-/// Notes to self, and paths of one person's machine.
+/// Reports to-do notes and paths of a personal machine.
 fn leftovers(file: &Path, text: &str, own_home: Option<&str>, findings: &mut Vec<String>) {
     let kinds = ["rs", "md", "toml", "py", "sh", "yaml", "yml"];
     let text_file = file
         .extension()
         .and_then(OsStr::to_str)
         .is_some_and(|extension| kinds.contains(&extension));
-    // This file has to spell what it looks for.
+    // This file contains the patterns that it searches for.
     if !text_file || file.ends_with("xtask/src/tidy.rs") {
         return;
     }

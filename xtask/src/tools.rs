@@ -1,8 +1,8 @@
-//! The foreign programs of the tests: etcd, kubectl, Python with the Kubernetes client, strace.
+//! External programs of the tests: etcd, kubectl, Python with the Kubernetes client, strace.
 //!
-//! What is on the machine is used; what is missing goes into `.tools/`, which git ignores. Debian
-//! packages are unpacked there rather than installed: that needs no root, and starts no service.
-//! A tool that can be neither found nor fetched is an error that says what to install.
+//! Installed programs are used; missing ones go into `.tools/`, which git ignores. Debian packages
+//! are unpacked there rather than installed: that needs no root, and starts no service. A tool that
+//! can be neither found nor fetched is an error that names what to install.
 
 use std::env;
 use std::fs;
@@ -12,10 +12,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The official Python client that the tests are written for.
+/// Version of the official Python client that the tests use.
 const PYTHON_CLIENT: &str = "37.0.2";
 
-/// Where the programs are that tests ask for by environment variable.
+/// Paths of the programs, which tests receive through environment variables.
 pub struct TestTools {
     /// `etcd`, for the suites that run on it.
     pub etcd: PathBuf,
@@ -28,7 +28,7 @@ pub struct TestTools {
 }
 
 impl TestTools {
-    /// Find every tool, fetching what is missing.
+    /// Finds every tool and fetches missing ones.
     pub fn provide(root: &Path) -> Result<Self> {
         let dir = root.join(".tools");
         Ok(Self {
@@ -40,8 +40,9 @@ impl TestTools {
     }
 }
 
-/// The first of several programs that tests expect in one directory: from `PATH`, from an earlier run, or
-/// unpacked from Debian packages now. `etcd` on `PATH` without `etcdctl` beside it does not count.
+/// Returns the first of several programs that tests expect in one directory: from `PATH`, from an
+/// earlier run, or unpacked from Debian packages. `etcd` on `PATH` without `etcdctl` beside it does
+/// not count.
 fn program(dir: &Path, names: &[&str], packages: &[&str]) -> Result<PathBuf> {
     let [name, ..] = names else { bail!("no program is named") };
     let is_complete = |found: &Path| names.iter().all(|name| found.with_file_name(name).exists());
@@ -62,7 +63,7 @@ fn program(dir: &Path, names: &[&str], packages: &[&str]) -> Result<PathBuf> {
     Ok(unpacked)
 }
 
-/// Unpack Debian packages into `.tools/deb` and link what they put into `/usr/bin`.
+/// Unpacks Debian packages into `.tools/deb` and links their programs from `/usr/bin`.
 fn unpack(dir: &Path, packages: &[&str]) -> Result<()> {
     eprintln!("xtask: fetching {}", packages.join(", "));
     let apt = dir.join("apt");
@@ -74,7 +75,8 @@ fn unpack(dir: &Path, packages: &[&str]) -> Result<()> {
     fs::create_dir_all(&unpacked)?;
     fs::create_dir_all(&bin)?;
 
-    // Lists and cache of our own, so that neither root nor a fresh `apt-get update` is needed.
+    // Separate package lists and cache, so that neither root nor a recent `apt-get update` is
+    // needed.
     let own = |command: &mut Command| {
         command
             .arg("-qq")
@@ -107,7 +109,7 @@ fn unpack(dir: &Path, packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// The virtual environment's Python, with exactly the pinned client.
+/// Returns the virtual environment's Python, with exactly the pinned client.
 fn python(dir: &Path) -> Result<PathBuf> {
     let venv = dir.join("venv");
     let python = venv.join("bin/python");
@@ -121,7 +123,7 @@ fn python(dir: &Path) -> Result<PathBuf> {
     eprintln!("xtask: installing the Python client {PYTHON_CLIENT}");
     let make = || succeed(Command::new(&system).args(["-m", "venv", "--clear"]).arg(&venv));
     if make().is_err() {
-        // Debian ships venv in a package of its own.
+        // Debian ships venv in a separate package.
         install(&["python3-venv"], "python3");
         make().context("python3 -m venv does not work; install python3-venv")?;
     }
@@ -138,7 +140,7 @@ fn python(dir: &Path) -> Result<PathBuf> {
     Ok(python)
 }
 
-/// Install Debian packages on the system, where that is allowed.
+/// Installs Debian packages on the system, if permitted.
 fn install(packages: &[&str], program: &str) -> Option<PathBuf> {
     let root = rustix::process::geteuid().is_root();
     let mut command = if root {
@@ -162,12 +164,12 @@ fn client_version(python: &Path) -> Option<String> {
     Some(version.trim().to_owned())
 }
 
-/// Where `PATH` has a program.
+/// Returns the path of a program on `PATH`.
 pub fn on_path(name: &str) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Run a command whose failure is an error; what it prints goes to stderr.
+/// Runs a command that must succeed; its output goes to stderr.
 pub fn succeed(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}");
     let status = command

@@ -1,4 +1,4 @@
-//! Durations and ages for people, as the columns of `kubectl get` show them.
+//! Human-readable durations and ages, formatted like the columns of `kubectl get`.
 
 use time::OffsetDateTime;
 
@@ -9,7 +9,8 @@ const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 const YEAR: i64 = 365 * DAY;
 
-/// The age at `now` of what was made at `created`; an empty or unreadable time has none.
+/// Formats the age at `now` of an object created at `created`; an empty or unparsable timestamp
+/// yields `<unknown>`.
 pub fn age(created: &str, now: OffsetDateTime) -> String {
     match timestamp::parse(created) {
         Ok(created) => human_duration((now - created).whole_seconds()),
@@ -17,9 +18,9 @@ pub fn age(created: &str, now: OffsetDateTime) -> String {
     }
 }
 
-/// So many seconds, with two or three significant digits.
+/// Formats seconds with two or three significant digits.
 ///
-/// A time up to a second ahead is a clock that is a little off, and shown as now.
+/// A timestamp up to one second in the future is attributed to clock skew and shown as now.
 pub fn human_duration(seconds: i64) -> String {
     let two = |big: i64, big_unit: char, small: i64, small_unit: char| match small {
         0 => format!("{big}{big_unit}"),

@@ -35,15 +35,15 @@ pub use request::{ApplyError, on_apply};
 pub use set::FieldSet;
 pub use update::on_update;
 
-/// Who writes: the identity under which fields are owned.
+/// Identity of the writer that will own the fields.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldManager<'a> {
     /// Name of the field manager under which the fields are owned.
     pub manager: &'a str,
-    /// The group and version of the request.
+    /// Group and version of the request.
     pub api_version: &'a str,
-    /// The subresource of the request; empty for the object itself.
+    /// Subresource of the request; empty for the main resource.
     pub subresource: &'a str,
-    /// The time of the request in RFC 3339, UTC, whole seconds.
+    /// Time of the request: RFC 3339, UTC, whole seconds.
     pub time: &'a str,
 }

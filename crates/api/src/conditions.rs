@@ -1,4 +1,4 @@
-//! The rules for `metav1.Condition`, the condition type most kinds share.
+//! Validation of `metav1.Condition`, the condition type that most kinds share.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::names;
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 32 * 1024;
 
-/// Checks a list of conditions: each well formed, each type once.
+/// Validates a list of conditions: each is well formed and each type is unique.
 pub fn validate_conditions(path: &FieldPath, conditions: &Value, errors: &mut FieldErrors) {
     let list = conditions.as_array().map_or(&[][..], Vec::as_slice);
     let mut seen = HashSet::new();

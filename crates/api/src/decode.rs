@@ -21,23 +21,24 @@ pub use yaml::{has_tabbed_block, to_yaml, to_yaml_in_style, yaml, yaml_body, yam
 
 use serde_json::Value;
 
-/// A body that was read, and what was odd about it.
+/// A decoded body and its duplicate keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecodedBody {
     /// The decoded body, which is always a JSON object.
     pub value: Value,
-    /// The paths of keys that stand more than once in their object (`spec.containers[0].name`), each
-    /// once, in the order of the text. The last value of such a key is the one in `value`.
+    /// Paths of duplicate keys (`spec.containers[0].name`), each once, in text order. `value` holds
+    /// the last value of such a key.
     pub duplicates: Vec<String>,
 }
 
-/// Why bytes are no object. The texts follow kube-apiserver's, which puts them into a 400.
+/// Reason why a body could not be decoded. The messages follow kube-apiserver, which returns them
+/// with status 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Not JSON, or JSON that is no object.
+    /// Invalid JSON, or JSON that is not an object.
     #[error("couldn't get version/kind; json parse error: {0}")]
     Json(String),
-    /// Not YAML, or YAML that is no object.
+    /// Invalid YAML, or YAML that is not an object.
     #[error("yaml: {0}")]
     Yaml(String),
     /// Not a Kubernetes protobuf message.
@@ -46,15 +47,15 @@ pub enum DecodeError {
     /// A protobuf message of a type that is not served.
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     UnknownKind {
-        /// The version that the message names.
+        /// API version named by the message.
         api_version: String,
-        /// The kind that the message names.
+        /// Kind named by the message; may be unknown.
         kind: String,
     },
 }
 
-/// The beginning of a body as it is shown at the end of a message about it: as text if it looks like
-/// JSON, else in hexadecimal.
+/// Formats the beginning of a body for an error message: as text if it looks like JSON, otherwise
+/// in hexadecimal.
 pub fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let head = &body[..body.len().min(SHOWN)];
@@ -66,10 +67,10 @@ pub fn summary(body: &[u8]) -> String {
     }
 }
 
-/// How deep objects and lists are nested in `value`; 0 for a scalar.
+/// Returns the nesting depth of objects and lists in `value`; 0 for a scalar.
 ///
-/// A value deeper than [`crate::limits::MAX_DEPTH`] can be written but not be read again, so what
-/// is put together from parts must be measured before it is stored.
+/// A value deeper than [`crate::limits::MAX_DEPTH`] can be encoded but not decoded again, so an
+/// assembled value must be checked before it is stored.
 pub fn depth(value: &Value) -> usize {
     match value {
         Value::Array(list) => 1 + list.iter().map(depth).max().unwrap_or(0),
@@ -78,7 +79,7 @@ pub fn depth(value: &Value) -> usize {
     }
 }
 
-/// What sort of JSON value it is, in the words of Go's decoder.
+/// Returns the JSON type name as Go's decoder spells it.
 pub(crate) fn json_type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,22 +1,22 @@
-//! Durations as Go writes them: `90s`, `1m30s`, `1.5h`, `500ms`.
+//! Durations in Go's notation: `90s`, `1m30s`, `1.5h`, `500ms`.
 
 use std::time::Duration;
 
-/// Why a text is no duration.
+/// Reason why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// There is something else in it than numbers with units.
+    /// It contains something other than numbers with units.
     #[error("must be a duration such as 30s, 1m30s or 500ms")]
     Format,
-    /// A number stands without a unit, and is not a plain `0`.
+    /// A number has no unit and is not a plain `0`.
     #[error("missing unit: s, m or h")]
     Unit,
-    /// It is longer than Go can count.
+    /// It exceeds Go's maximum duration.
     #[error("the duration is too long")]
     TooLong,
 }
 
-/// Reads a duration; negative ones are refused, because nothing here can wait for one.
+/// Parses a duration. Rejects negative durations, because no caller can wait for one.
 pub fn parse(text: &str) -> Result<Duration, DurationError> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     Ok(Duration::from_nanos(nanos))
 }
 
-/// Go counts nanoseconds in 63 bits.
+/// Go stores nanoseconds in 63 bits.
 const LONGEST: u64 = i64::MAX as u64;
 
 fn is_number_char(c: char) -> bool {
@@ -47,7 +47,7 @@ fn is_number_char(c: char) -> bool {
 fn unit_nanos(unit: &str) -> Option<u64> {
     Some(match unit {
         "ns" => 1,
-        // The micro sign and the Greek letter.
+        // Micro sign and Greek letter mu.
         "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
         "ms" => 1_000_000,
         "s" => 1_000_000_000,
@@ -57,7 +57,7 @@ fn unit_nanos(unit: &str) -> Option<u64> {
     })
 }
 
-/// `number` units, down to a whole nanosecond.
+/// Returns `number` units in whole nanoseconds, truncated.
 fn scaled(number: &str, unit: u64) -> Result<u64, DurationError> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
@@ -69,7 +69,7 @@ fn scaled(number: &str, unit: u64) -> Result<u64, DurationError> {
         nanos = tens.ok_or(DurationError::TooLong)?;
     }
     nanos = nanos.checked_mul(unit).ok_or(DurationError::TooLong)?;
-    // No unit has as many as 15 digits: those behind cannot make a nanosecond.
+    // Digits after the 15th contribute less than a nanosecond for every unit.
     let digits = &fraction[..fraction.len().min(15)];
     let part = digits.bytes().fold(0u128, |n, b| n * 10 + u128::from(b - b'0'));
     let part = part * u128::from(unit) / 10u128.pow(digits.len() as u32);

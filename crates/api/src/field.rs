@@ -1,7 +1,7 @@
-//! Where in an object something is wrong, and how Kubernetes words it.
+//! Field paths and validation errors in Kubernetes' wording.
 //!
-//! The texts are part of the interface: clients and their users read them, and the recorded
-//! answers compare them byte for byte.
+//! The texts are part of the interface: clients and users read them, and the recorded responses are
+//! compared byte for byte.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -12,17 +12,17 @@ use serde_json::Value;
 use crate::limits::{MAX_ERROR_BYTES, MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
 use crate::status::{CauseType, StatusCause};
 
-/// A path to a field, as it stands in an error: `spec.volumes[0].projected`, `data[a b]`.
+/// Path of a field in error notation: `spec.volumes[0].projected`, `data[a b]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldPath(String);
 
 impl FieldPath {
-    /// The path of one top-level field; an empty name is the object itself.
+    /// Creates the path of a top-level field; an empty name is the object itself.
     pub fn new(name: &str) -> Self {
         FieldPath(name.to_owned())
     }
 
-    /// The field `name` below this one.
+    /// Returns the path of child field `name`.
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         let name = truncate_with_length(name, MAX_KEY_BYTES);
@@ -33,13 +33,13 @@ impl FieldPath {
         }
     }
 
-    /// The list element at `index`.
+    /// Returns the path of the list element at `index`.
     #[must_use]
     pub fn index(&self, index: usize) -> Self {
         FieldPath(format!("{}[{index}]", self.0))
     }
 
-    /// The map entry under `key`.
+    /// Returns the path of the map entry under `key`.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
         let key = truncate_with_length(key, MAX_KEY_BYTES);
@@ -58,14 +58,14 @@ impl fmt::Display for FieldPath {
     }
 }
 
-/// One broken rule: where, which kind of rule, and the words.
+/// One violated rule: path, kind of error and message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// Path of the field that violates the rule.
     pub path: FieldPath,
-    /// The machine-readable kind of error.
+    /// Machine-readable kind of the error.
     pub kind: CauseType,
-    /// The words after the path, in Kubernetes' form (`Invalid value: "x": must be …`).
+    /// Message after the path, in Kubernetes' form (`Invalid value: "x": must be …`).
     pub message: String,
 }
 
@@ -86,10 +86,10 @@ impl From<FieldError> for StatusCause {
     }
 }
 
-/// The errors found in one object, in the order in which they were found.
+/// Errors found in one object, in the order of discovery.
 ///
-/// An object can break a rule a million times, so only the first errors are kept ([`MAX_ERRORS`], and
-/// [`MAX_ERROR_BYTES`]); the others are counted, and cost nothing else.
+/// An object can violate a rule a million times, so only the first errors are kept ([`MAX_ERRORS`]
+/// and [`MAX_ERROR_BYTES`]); the others are only counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldErrors {
     listed: Vec<FieldError>,
@@ -108,33 +108,33 @@ impl FieldErrors {
         self.total == 0
     }
 
-    /// How many errors there are, listed or not.
+    /// Returns the number of errors, including unlisted ones.
     pub fn len(&self) -> usize {
         self.total
     }
 
-    /// Whether further errors are only counted, so that their text is not needed.
+    /// Returns true if further errors are only counted, so that their text is not needed.
     pub fn is_full(&self) -> bool {
         self.listed.len() >= MAX_ERRORS || self.bytes >= MAX_ERROR_BYTES
     }
 
-    /// The errors that are listed, in order.
+    /// Iterates over the listed errors in order.
     pub fn iter(&self) -> impl Iterator<Item = &FieldError> {
         self.listed.iter()
     }
 
-    /// The errors that are listed, in order.
+    /// Returns the listed errors in order.
     pub fn into_vec(self) -> Vec<FieldError> {
         self.listed
     }
 
-    /// Says how many errors are not listed, if there are any.
+    /// Returns a message with the number of unlisted errors, if there are any.
     pub fn omitted_message(&self) -> Option<String> {
         let more = self.total - self.listed.len();
         (more > 0).then(|| format!("… and {more} more"))
     }
 
-    /// All errors in one text as Kubernetes joins them: each text once, several in brackets.
+    /// Joins all errors as Kubernetes does: each text once, several in brackets.
     pub fn joined(&self) -> String {
         let mut seen = HashSet::new();
         let mut texts: Vec<String> = self.listed.iter().map(ToString::to_string).collect();
@@ -146,7 +146,7 @@ impl FieldErrors {
         }
     }
 
-    /// Appends the errors of `other`, within the limits of this list; the rest is only counted.
+    /// Appends the errors of `other`, within the limits of this list; the rest are only counted.
     pub fn extend(&mut self, other: FieldErrors) {
         self.total += other.total - other.listed.len();
         for error in other.listed {
@@ -154,26 +154,26 @@ impl FieldErrors {
         }
     }
 
-    /// A value that is required is absent; `detail` may be empty.
+    /// Reports a missing required value; `detail` may be empty.
     pub fn required(&mut self, path: &FieldPath, detail: &str) {
         self.push(path, CauseType::FieldValueRequired, || with_detail("Required value", detail));
     }
 
-    /// The value breaks a rule. Strings are quoted, other values are shown as JSON.
+    /// Reports an invalid value. Strings are quoted, other values are shown as JSON.
     pub fn invalid(&mut self, path: &FieldPath, value: &Value, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
             with_detail(&format!("Invalid value: {}", shown(value)), detail)
         });
     }
 
-    /// The string value breaks a rule.
+    /// Reports an invalid string value, which is quoted.
     pub fn invalid_str(&mut self, path: &FieldPath, value: &str, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
             with_detail(&format!("Invalid value: {}", shown_text(value)), detail)
         });
     }
 
-    /// The value breaks a rule and is shown as `shown`, for JSON whose fields have their own order.
+    /// Reports an invalid value shown as `shown`, for JSON with a specific field order.
     pub fn invalid_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
             with_detail(
@@ -183,35 +183,35 @@ impl FieldErrors {
         });
     }
 
-    /// The value breaks a rule and is too large or too secret to repeat.
+    /// Reports an invalid value that is too large or too sensitive to include.
     pub fn invalid_omitted(&mut self, path: &FieldPath, detail: &str) {
         self.invalid_str(path, "<value omitted>", detail);
     }
 
-    /// The value is not one of `supported`.
+    /// Reports a value that is not one of `supported`.
     pub fn not_supported(&mut self, path: &FieldPath, value: &str, supported: &[&str]) {
         let text = || unsupported(&shown_text(value), supported);
         self.push(path, CauseType::FieldValueNotSupported, text);
     }
 
-    /// The value, already written out, is not one of `supported`.
+    /// Reports a preformatted value that is not one of `supported`.
     pub fn not_supported_raw(&mut self, path: &FieldPath, shown: &str, supported: &[&str]) {
         let text = || unsupported(&truncate_with_length(shown, MAX_SHOWN_BYTES), supported);
         self.push(path, CauseType::FieldValueNotSupported, text);
     }
 
-    /// The field may not be set, or not be changed.
+    /// Reports a field that may not be set or changed.
     pub fn forbidden(&mut self, path: &FieldPath, detail: &str) {
         self.push(path, CauseType::FieldValueForbidden, || with_detail("Forbidden", detail));
     }
 
-    /// The value stands twice in a list or map that holds each once.
+    /// Reports a duplicate value in a list or map of unique values.
     pub fn duplicate(&mut self, path: &FieldPath, value: &Value) {
         let text = || format!("Duplicate value: {}", shown(value));
         self.push(path, CauseType::FieldValueDuplicate, text);
     }
 
-    /// The value stands twice and is shown as `shown`, as it stands; `detail` may be empty.
+    /// Reports a duplicate value shown verbatim as `shown`; `detail` may be empty.
     pub fn duplicate_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueDuplicate, || {
             with_detail(
@@ -221,26 +221,26 @@ impl FieldErrors {
         });
     }
 
-    /// The value names something that is not there, and `detail` says where it should be.
+    /// Reports a reference to something that does not exist; `detail` says where it is expected.
     pub fn not_found_because(&mut self, path: &FieldPath, value: &str, detail: &str) {
         self.push(path, CauseType::FieldValueNotFound, || {
             with_detail(&format!("Not found: {}", shown_text(value)), detail)
         });
     }
 
-    /// The value names something that is not there.
+    /// Reports a reference to something that does not exist.
     pub fn not_found(&mut self, path: &FieldPath, value: &str) {
         let text = || format!("Not found: {}", shown_text(value));
         self.push(path, CauseType::FieldValueNotFound, text);
     }
 
-    /// The text has more than `max` bytes.
+    /// Reports a text of more than `max` bytes.
     pub fn too_long(&mut self, path: &FieldPath, max: usize) {
         let text = || format!("Too long: may not be more than {max} bytes");
         self.push(path, CauseType::FieldValueTooLong, text);
     }
 
-    /// The list has more than `max` elements.
+    /// Reports a list of more than `max` elements.
     pub fn too_many(&mut self, path: &FieldPath, actual: usize, max: usize) {
         let text = || format!("Too many: {actual}: must have at most {max} items");
         self.push(path, CauseType::FieldValueTooMany, text);
@@ -263,7 +263,7 @@ impl FieldErrors {
     }
 }
 
-/// Of one error: a value, and a detail that may name other values.
+/// Limit for one error: a value, and a detail that may name other values.
 const MAX_MESSAGE: usize = 2 * MAX_SHOWN_BYTES;
 
 fn with_detail(text: &str, detail: &str) -> String {
@@ -275,13 +275,14 @@ fn unsupported(shown: &str, supported: &[&str]) -> String {
     format!("Unsupported value: {shown}: supported values: {}", quoted.join(", "))
 }
 
-/// A value in an error: strings quoted, the rest as JSON, of either at most [`MAX_SHOWN_BYTES`].
+/// Formats a value for an error: strings quoted, the rest as JSON, each truncated to
+/// [`MAX_SHOWN_BYTES`].
 pub(crate) fn shown(value: &Value) -> String {
     if let Value::String(text) = value {
         return shown_text(text);
     }
     let mut beginning = BoundedWriter(Vec::new());
-    // Fails where the beginning ends.
+    // Fails when the length limit is reached.
     let whole = serde_json::to_writer(&mut beginning, value).is_ok();
     let text = String::from_utf8_lossy(&beginning.0);
     if whole { text.into_owned() } else { format!("{}…", text.trim_end_matches('\u{fffd}')) }
@@ -292,8 +293,8 @@ fn shown_text(text: &str) -> String {
     if text.len() > MAX_SHOWN_BYTES { format!("{shown}… ({} bytes)", text.len()) } else { shown }
 }
 
-/// Takes the first [`MAX_SHOWN_BYTES`] that are written to it and then fails, so that a large value is not
-/// written out only to be cut.
+/// Keeps the first [`MAX_SHOWN_BYTES`] written and then fails, so that a large value is not encoded
+/// only to be truncated.
 struct BoundedWriter(Vec<u8>);
 
 impl io::Write for BoundedWriter {
@@ -312,7 +313,7 @@ impl io::Write for BoundedWriter {
     }
 }
 
-/// A text with at most `max` bytes of its own, and a note of its length if that is less than it had.
+/// Truncates a text to `max` bytes and, if it was longer, appends a note with its length.
 pub(crate) fn truncate_with_length(text: &str, max: usize) -> Cow<'_, str> {
     if text.len() <= max {
         return Cow::Borrowed(text);
@@ -320,7 +321,7 @@ pub(crate) fn truncate_with_length(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}… ({} bytes)", truncate(text, max), text.len()))
 }
 
-/// The first `max` bytes of a text, or a few less where that would split a character.
+/// Truncates a text to `max` bytes, or slightly fewer to avoid splitting a character.
 pub(crate) fn truncate(text: &str, max: usize) -> &str {
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
@@ -329,7 +330,7 @@ pub(crate) fn truncate(text: &str, max: usize) -> &str {
     &text[..end]
 }
 
-/// Quotes a string as Go's `%q` does for the strings that occur in names and values.
+/// Quotes a string like Go's `%q`, for the strings that occur in names and values.
 pub fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

@@ -1,4 +1,4 @@
-//! Object metadata: reading it, and the rules it must meet.
+//! Object metadata: read access and validation.
 
 mod rules;
 
@@ -9,7 +9,7 @@ pub use rules::{
 
 use serde_json::{Map, Value};
 
-/// A view of an object's metadata; a field that is absent, or of another type, reads as empty.
+/// View of an object's metadata; a field that is absent or has another type reads as empty.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectMetaView<'a>(Option<&'a Map<String, Value>>);
 
@@ -24,19 +24,19 @@ pub struct OwnerReference<'a> {
     pub name: &'a str,
     /// UID of the owner, which distinguishes it from a later object of the same name.
     pub uid: &'a str,
-    /// Whether it is the controller, if said.
+    /// Whether the owner is the controller; `None` if unset.
     pub controller: Option<bool>,
-    /// Whether it waits for this object when it is deleted in the foreground, if said.
+    /// Whether foreground deletion of the owner waits for this object; `None` if unset.
     pub block_owner_deletion: Option<bool>,
 }
 
 impl<'a> ObjectMetaView<'a> {
-    /// The metadata of a whole object.
+    /// Returns a view of an object's metadata.
     pub fn from_object(object: &'a Value) -> Self {
         ObjectMetaView(object.get("metadata").and_then(Value::as_object))
     }
 
-    /// The metadata itself, given as a value.
+    /// Creates a view of a metadata value.
     pub fn new(metadata: &'a Value) -> Self {
         ObjectMetaView(metadata.as_object())
     }
@@ -46,12 +46,12 @@ impl<'a> ObjectMetaView<'a> {
         self.text("name")
     }
 
-    /// The prefix from which the server makes a name.
+    /// Prefix from which the server generates a name.
     pub fn generate_name(self) -> &'a str {
         self.text("generateName")
     }
 
-    /// The namespace; empty for an object of the whole cluster.
+    /// Namespace of the object; empty for a cluster-scoped object.
     pub fn namespace(self) -> &'a str {
         self.text("namespace")
     }
@@ -61,72 +61,72 @@ impl<'a> ObjectMetaView<'a> {
         self.text("uid")
     }
 
-    /// The version of the object that this is.
+    /// Resource version of this revision of the object.
     pub fn resource_version(self) -> &'a str {
         self.text("resourceVersion")
     }
 
-    /// How often the wanted state has changed; 0 for kinds that do not count.
+    /// Generation: number of spec changes; 0 for kinds without generation.
     pub fn generation(self) -> i64 {
         self.get("generation").and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// When the object was made.
+    /// Creation time of the object, in RFC 3339.
     pub fn creation_timestamp(self) -> &'a str {
         self.text("creationTimestamp")
     }
 
-    /// When the object is to be gone, if it is being deleted.
+    /// Time by which the object should be deleted; `None` unless it is being deleted.
     pub fn deletion_timestamp(self) -> Option<&'a str> {
         self.get("deletionTimestamp").and_then(Value::as_str)
     }
 
-    /// Whether the object is being deleted.
+    /// Returns true if a deletion timestamp is set.
     pub fn is_deleting(self) -> bool {
         self.deletion_timestamp().is_some()
     }
 
-    /// How long the object may take to end, if it is being deleted.
+    /// Grace period for termination in seconds, if the object is being deleted.
     pub fn deletion_grace_period_seconds(self) -> Option<i64> {
         self.get("deletionGracePeriodSeconds").and_then(Value::as_i64)
     }
 
-    /// The value of one label.
+    /// Returns the value of a label.
     pub fn label(self, key: &str) -> Option<&'a str> {
         self.get("labels")?.get(key)?.as_str()
     }
 
-    /// Iterates over all labels as key and value; a value that is no string reads as empty.
+    /// Iterates over all labels as key and value; a non-string value reads as empty.
     pub fn labels(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.entries("labels")
     }
 
-    /// The value of one annotation.
+    /// Returns the value of an annotation.
     pub fn annotation(self, key: &str) -> Option<&'a str> {
         self.get("annotations")?.get(key)?.as_str()
     }
 
-    /// Iterates over all annotations as key and value; a value that is no string reads as empty.
+    /// Iterates over all annotations as key and value; a non-string value reads as empty.
     pub fn annotations(self) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.entries("annotations")
     }
 
-    /// What must still be done before the object can go.
+    /// Finalizers that block removal of the object.
     pub fn finalizers(self) -> impl Iterator<Item = &'a str> {
         self.list("finalizers").iter().filter_map(Value::as_str)
     }
 
-    /// Whether there is such a finalizer.
+    /// Returns true if the finalizer `name` is present.
     pub fn has_finalizer(self, name: &str) -> bool {
         self.finalizers().any(|finalizer| finalizer == name)
     }
 
-    /// The objects this one belongs to.
+    /// Iterates over the owner references of the object.
     pub fn owner_references(self) -> impl Iterator<Item = OwnerReference<'a>> {
         self.list("ownerReferences").iter().map(OwnerReference::new)
     }
 
-    /// The owner that controls this object.
+    /// Returns the owner reference of the controller.
     pub fn controller(self) -> Option<OwnerReference<'a>> {
         self.owner_references().find(|owner| owner.controller == Some(true))
     }
@@ -136,7 +136,7 @@ impl<'a> ObjectMetaView<'a> {
         self.list("managedFields")
     }
 
-    /// One field as it is.
+    /// Returns a metadata field as raw JSON.
     pub fn get(self, field: &str) -> Option<&'a Value> {
         self.0?.get(field)
     }

@@ -1,29 +1,29 @@
-//! The grammars of names, each with the words Kubernetes uses when one is broken.
+//! Grammars of names, with Kubernetes' error messages.
 //!
-//! A rule answers with everything that is wrong; no answer is a good name, and costs no
-//! allocation. The scanners work on bytes: every grammar here is ASCII, so any other byte is simply
-//! not in the alphabet. Each message carries the regular expression that upstream checks with, as
-//! clients read it there; no expression is ever run here.
+//! A rule returns all violations; a valid name returns none and costs no allocation. The scanners
+//! work on bytes: every grammar here is ASCII, so any other byte is outside the alphabet. Each
+//! message contains the regular expression that upstream uses, because clients read it there; no
+//! expression is evaluated here.
 
 use crate::field::{FieldErrors, FieldPath};
 
-/// What the rule for a kind's names looks like: the name, and whether it is a `generateName` to
-/// which a suffix will be added.
+/// Rule for the names of a kind. Takes the name and whether it is a `generateName` to which a
+/// suffix will be added.
 pub type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
 
-/// The most bytes a DNS label may have, and the name part of a label key, and a label value.
+/// Maximum bytes of a DNS label, of the name part of a label key, and of a label value.
 pub const LABEL_MAX: usize = 63;
-/// The most bytes a DNS subdomain may have.
+/// Maximum bytes of a DNS subdomain name.
 pub const SUBDOMAIN_MAX: usize = 253;
 
 const LABEL_1123: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_1123: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const LABEL_1035: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 
-/// How a length is counted in words; in fact it is always bytes.
+/// Unit of length named in a message; the actual unit is always bytes.
 ///
-/// Upstream moved the grammar of labels to newer code that says so, and left that of the other
-/// names behind.
+/// Upstream moved the label grammar to newer code that says bytes, but not the grammars of the
+/// other names.
 type LengthUnit = &'static str;
 const BYTES: LengthUnit = "bytes";
 const CHARACTERS: LengthUnit = "characters";
@@ -32,22 +32,22 @@ const KEY_NAME: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const KEY_NAME_WORDS: &str = "must consist of alphanumeric characters, '-', '_' or '.', \
      and must start and end with an alphanumeric character";
 
-/// The rule for names that are an RFC 1123 subdomain.
+/// Rule for names that are RFC 1123 subdomains.
 pub fn dns1123_subdomain_rule(name: &str, prefix: bool) -> Vec<String> {
     subdomain_1123(&masked(name, prefix), CHARACTERS)
 }
 
-/// The rule for names that are an RFC 1123 label.
+/// Rule for names that are RFC 1123 labels.
 pub fn dns1123_label_rule(name: &str, prefix: bool) -> Vec<String> {
     label_1123(&masked(name, prefix))
 }
 
-/// The rule for names that are an RFC 1035 label.
+/// Rule for names that are RFC 1035 labels.
 pub fn dns1035_label_rule(name: &str, prefix: bool) -> Vec<String> {
     label_1035(&masked(name, prefix))
 }
 
-/// The rule for names that need only fit into one segment of a URL.
+/// Rule for names that must only fit into one URL path segment.
 pub fn path_segment_rule(name: &str, prefix: bool) -> Vec<String> {
     if !prefix && (name == "." || name == "..") {
         return vec![format!("may not be '{name}'")];
@@ -59,10 +59,10 @@ pub fn path_segment_rule(name: &str, prefix: bool) -> Vec<String> {
         .collect()
 }
 
-/// The name with a prefix's trailing dash taken away: the suffix to come makes up for it.
+/// Removes a prefix's trailing dash, because a suffix will follow it.
 ///
-/// Upstream drops the byte before the dash with it and puts an `a` in their place, which decides
-/// what `a.-` (good) and 64 bytes with a dash (good as a label) are; a lone dash stays.
+/// Upstream replaces the dash and the byte before it with an `a`, which makes `a.-` valid, and 64
+/// bytes with a dash valid as a label; a lone dash stays.
 fn masked(name: &str, prefix: bool) -> std::borrow::Cow<'_, [u8]> {
     let bytes = name.as_bytes();
     match bytes {
@@ -75,7 +75,7 @@ fn masked(name: &str, prefix: bool) -> std::borrow::Cow<'_, [u8]> {
     }
 }
 
-/// What is wrong with `value` as an RFC 1123 label.
+/// Returns the violations of the RFC 1123 label grammar.
 pub fn dns1123_label(value: &str) -> Vec<String> {
     label_1123(value.as_bytes())
 }
@@ -97,7 +97,7 @@ fn label_1123(value: &[u8]) -> Vec<String> {
     errors
 }
 
-/// What is wrong with `value` as an RFC 1123 subdomain.
+/// Returns the violations of the RFC 1123 subdomain grammar.
 pub fn dns1123_subdomain(value: &str) -> Vec<String> {
     subdomain_1123(value.as_bytes(), CHARACTERS)
 }
@@ -115,7 +115,7 @@ fn subdomain_1123(value: &[u8], unit: LengthUnit) -> Vec<String> {
     errors
 }
 
-/// What is wrong with `value` as an RFC 1035 label.
+/// Returns the violations of the RFC 1035 label grammar.
 pub fn dns1035_label(value: &str) -> Vec<String> {
     label_1035(value.as_bytes())
 }
@@ -133,8 +133,8 @@ fn label_1035(value: &[u8]) -> Vec<String> {
     errors
 }
 
-/// What is wrong with `value` as a qualified name: the grammar of label keys, annotation keys (in
-/// lower case), finalizers and condition types.
+/// Returns the violations of the qualified name grammar: label keys, annotation keys (in lower
+/// case), finalizers and condition types.
 pub fn qualified_name(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let mut parts = value.split('/');
@@ -168,7 +168,7 @@ pub fn qualified_name(value: &str) -> Vec<String> {
     errors
 }
 
-/// Checks that `key` is a qualified name with its prefix (`acme.io/foo`).
+/// Checks that `key` is a qualified name with a prefix (`acme.io/foo`).
 pub fn domain_prefixed_key(path: &FieldPath, key: &str, errors: &mut FieldErrors) {
     if key.is_empty() {
         return errors.required(path, "");
@@ -182,7 +182,7 @@ pub fn domain_prefixed_key(path: &FieldPath, key: &str, errors: &mut FieldErrors
     }
 }
 
-/// What is wrong with `value` as the value of a label.
+/// Returns the violations of the label value grammar.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut errors = at_most(LABEL_MAX, value.len(), BYTES);
     if !value.is_empty() && !is_key_name(value.as_bytes()) {
@@ -196,7 +196,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with `value` as a key in a ConfigMap or Secret.
+/// Returns the violations of the grammar for ConfigMap and Secret keys.
 pub fn config_map_key(value: &str) -> Vec<String> {
     let mut errors = at_most(SUBDOMAIN_MAX, value.len(), CHARACTERS);
     if value.is_empty() || !value.bytes().all(is_key_byte) {
@@ -216,7 +216,7 @@ pub fn config_map_key(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with `value` as the name of a port.
+/// Returns the violations of the port name grammar.
 pub fn port_name(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
     let mut errors = at_most(15, bytes.len(), CHARACTERS);
@@ -235,7 +235,7 @@ pub fn port_name(value: &str) -> Vec<String> {
     errors
 }
 
-/// What is wrong with `value` as the name of an environment variable.
+/// Returns the violations of the environment variable name grammar.
 pub fn env_var_name(value: &str) -> Vec<String> {
     if value.is_empty() {
         return vec!["environment variable name must be non-empty".to_owned()];
@@ -250,7 +250,7 @@ pub fn env_var_name(value: &str) -> Vec<String> {
     ]
 }
 
-/// What is wrong with `value` as a C identifier.
+/// Returns the violations of the C identifier grammar.
 pub fn c_identifier(value: &str) -> Vec<String> {
     let bytes = value.as_bytes();
     let good = bytes.first().is_some_and(|b| b.is_ascii_alphabetic() || *b == b'_')
@@ -266,7 +266,7 @@ pub fn c_identifier(value: &str) -> Vec<String> {
     )]
 }
 
-/// What is wrong with `value` as an IP address.
+/// Returns an error if `value` is not an IP address.
 pub fn ip_address(value: &str) -> Vec<String> {
     if value.parse::<std::net::IpAddr>().is_ok() {
         return Vec::new();
@@ -274,7 +274,7 @@ pub fn ip_address(value: &str) -> Vec<String> {
     vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()]
 }
 
-/// The words for a value outside `low..=high`, if it is outside.
+/// Returns an error if the value is outside `low..=high`.
 pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     if (low..=high).contains(&value) {
         return Vec::new();
@@ -282,12 +282,12 @@ pub fn in_range(value: i64, low: i64, high: i64) -> Vec<String> {
     vec![format!("must be between {low} and {high}, inclusive")]
 }
 
-/// The words for a value that misses the grammar `regex`, with examples that meet it.
+/// Formats the error for a value that does not match `regex`, with valid examples.
 pub fn regex_error(words: &str, regex: &str, examples: &[&str]) -> String {
     if examples.is_empty() {
         return format!("{words} (regex used for validation is '{regex}')");
     }
-    // Two blanks before every "or" but none before the comma: as upstream joins them.
+    // Two spaces before every "or" but none before the comma: as upstream joins them.
     let shown: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
     format!("{words} (e.g. {}regex used for validation is '{regex}')", shown.join(" or "))
 }

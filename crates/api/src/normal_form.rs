@@ -1,9 +1,9 @@
-//! The canonical form: an object as the server stores and answers it.
+//! Canonical form: an object as the server stores and returns it.
 //!
-//! Two objects that mean the same have the same canonical form, so what is compared, hashed and
-//! written is always that. [`normalise`] brings any JSON value into the form of a type: fields the
-//! type does not have go (and are told), absent ones that are always written come, empty ones that
-//! are never written go, and times, amounts and base64 get their one spelling.
+//! Equivalent objects have the same canonical form, so that form is what is compared, hashed and
+//! written. [`normalise`] converts any JSON value to the canonical form of a type: it removes and
+//! reports unknown fields, adds absent fields that are always written, removes empty fields that
+//! are never written, and gives times, quantities and base64 their one spelling.
 
 mod scalar;
 
@@ -14,22 +14,22 @@ use crate::field::truncate_with_length;
 use crate::limits::MAX_KEY_BYTES;
 use crate::schema::{FieldPresence, ObjectType, Schema, SchemaField, TypeId, ValueShape};
 
-/// A value in canonical form, and what did not fit into it.
+/// A value in canonical form, and its unknown fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NormalizedObject {
     /// The object in canonical form, without unknown fields.
     pub value: Value,
-    /// The fields that the type does not have, as Kubernetes prints them (`spec.containers[0].x`); the
+    /// Fields that the type does not have, in Kubernetes' notation (`spec.containers[0].x`); the
     /// first hundred.
     pub unknown: Vec<String>,
 }
 
-/// A value that cannot be one of its type, in the words of Go's decoder.
+/// A value that does not match its type, in the wording of Go's decoder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TypeError(String);
 
-/// Brings a value into the canonical form of a type.
+/// Converts a value to the canonical form of a type.
 pub fn normalise(schema: &Schema, id: TypeId, value: Value) -> Result<NormalizedObject, TypeError> {
     let mut walk = ObjectNormalizer { schema, unknown: Vec::new() };
     let root = PathNode { up: None, step: PathStep::Root };
@@ -37,13 +37,13 @@ pub fn normalise(schema: &Schema, id: TypeId, value: Value) -> Result<Normalized
     Ok(NormalizedObject { value, unknown: walk.unknown })
 }
 
-/// The canonical form of an object of which nothing is given.
+/// Returns the canonical form of an empty object.
 pub fn zero(schema: &Schema, id: TypeId) -> Value {
     let always = schema.get_type(id).fields.iter().filter(|f| f.presence == FieldPresence::Always);
     Value::Object(always.map(|f| (f.name.to_owned(), absent(schema, f))).collect())
 }
 
-/// What is written for a field that is always written and was not given.
+/// Returns the value of an absent field that is always written.
 fn absent(schema: &Schema, field: &SchemaField) -> Value {
     if field.nullable {
         Value::Null
@@ -73,15 +73,17 @@ fn zero_value(schema: &Schema, shape: &ValueShape) -> Value {
     }
 }
 
-/// The items of a list kind: the one list that is written as `[]` and not as `null` when it is empty.
+/// Returns true for the items of a list kind: the only list written as `[]` rather than `null` when
+/// empty.
 fn is_list_items(field: &SchemaField) -> bool {
     field.name == "items" && field.presence == FieldPresence::Always
 }
 
-/// Unknown fields beyond this number are not reported, as in Kubernetes.
+/// Maximum number of unknown fields reported, as in Kubernetes.
 const MAX_UNKNOWN: usize = 100;
 
-/// Where the walk is, as a chain of steps on the stack: a path is only spelled out when it is told.
+/// Position of the walk, as a chain of steps on the stack: a path is formatted only when it is
+/// reported.
 struct PathNode<'a> {
     up: Option<&'a PathNode<'a>>,
     step: PathStep<'a>,
@@ -148,7 +150,7 @@ impl ObjectNormalizer<'_> {
         map
     }
 
-    /// The field's value, or nothing when it counts as not given.
+    /// Returns the field's value, or `None` if it counts as absent.
     fn field(
         &mut self,
         field: &SchemaField,
@@ -162,7 +164,7 @@ impl ObjectNormalizer<'_> {
         let kept = match field.presence {
             FieldPresence::NonEmpty => !is_empty(&value),
             FieldPresence::Given => !value.is_null(),
-            // A list or map that was empty is stored as none.
+            // An empty list or map is stored as null.
             FieldPresence::Always => match &value {
                 Value::Array(list) => !list.is_empty() || is_list_items(field),
                 Value::Object(map) => {
@@ -181,7 +183,7 @@ impl ObjectNormalizer<'_> {
         at: &PathNode<'_>,
     ) -> Result<Value, TypeError> {
         match (shape, value) {
-            // As an element of a list or map; a field that is null is absent.
+            // As an element of a list or map; a null field is absent.
             (_, Value::Null) => Ok(zero_value(self.schema, shape)),
             (ValueShape::Object(id), value) => self.object(*id, value, at),
             (ValueShape::List(of), Value::Array(mut list)) => {
@@ -219,7 +221,7 @@ impl ObjectNormalizer<'_> {
     }
 }
 
-/// Whether `omitempty` would leave out the value.
+/// Returns true if `omitempty` would omit the value.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -232,7 +234,7 @@ fn is_empty(value: &Value) -> bool {
 }
 
 impl<'a> PathNode<'a> {
-    /// As Kubernetes prints it: `spec.containers[0].image`.
+    /// Formats the path like Kubernetes: `spec.containers[0].image`.
     fn path(&self) -> String {
         let mut path = self.up.map(PathNode::path).unwrap_or_default();
         match self.step {
@@ -261,7 +263,7 @@ impl<'a> PathNode<'a> {
         self.type_error(schema, &format!("number {number}"), shape)
     }
 
-    /// Go names the struct and then the path from the root, without indices.
+    /// Go names the struct and the path from the root, without indices.
     fn type_error(&self, schema: &Schema, what: &str, shape: &ValueShape) -> TypeError {
         let wanted = go_type(schema, shape);
         let text = match self.owner() {

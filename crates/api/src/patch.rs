@@ -20,28 +20,28 @@ pub use json::json;
 pub use merge::merge;
 pub use strategic::strategic;
 
-/// Why a patch was not applied.
+/// Reason why a patch was not applied.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// It is no patch of its format: 400.
+    /// Malformed patch for its format: status 400.
     #[error("{0}")]
     Malformed(String),
-    /// A JSON patch has too many operations: 413.
+    /// A JSON patch with too many operations: status 413.
     #[error("The allowed maximum operations in a JSON patch is {limit}, got {count}")]
     TooManyOperations {
         /// Number of operations in the patch.
         count: usize,
-        /// How many it may have.
+        /// Maximum number of operations allowed.
         limit: usize,
     },
-    /// Its operations would do more work, or make a larger object, than a request may: 413.
+    /// The operations exceed the work or object size allowed for a request: status 413.
     #[error("{0}")]
     TooLarge(String),
-    /// It does not fit the object (a missing path, a failed test): 422.
+    /// The patch does not fit the object (a missing path, a failed test): status 422.
     #[error("{0}")]
     Failed(String),
-    /// A strategic merge patch contradicts itself or the schema. kube-apiserver answers 500 with
-    /// this text.
+    /// A strategic merge patch that contradicts itself or the schema. kube-apiserver returns 500
+    /// with this text.
     #[error("{0}")]
     Directive(String),
 }

@@ -16,16 +16,16 @@ pub struct Quantity {
     text: String,
 }
 
-/// Why a text is no amount.
+/// Reason why a text is not a quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// There is something else in it than a number and a suffix.
+    /// It contains something other than a number and a suffix.
     #[error(
         "quantities must match the regular expression \
          '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
     )]
     Format,
-    /// The suffix is none of those that exist.
+    /// The suffix does not exist.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -54,17 +54,17 @@ impl Quantity {
         Ok(Quantity { amount, text })
     }
 
-    /// The amount as it is written.
+    /// Returns the text of the quantity.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The amount in billionths, which is as fine as amounts are; as large as can be counted.
+    /// Returns the quantity in billionths, the finest unit; saturates.
     pub fn nanos(&self) -> i128 {
         self.amount.nanos()
     }
 
-    /// The canonical text, without a copy.
+    /// Returns the canonical text without a copy.
     pub fn into_string(self) -> String {
         self.text
     }
@@ -90,7 +90,7 @@ impl PartialOrd for Quantity {
     }
 }
 
-/// By amount, whatever the suffix: `1Ki` is more than `1k`.
+/// Ordered by amount, regardless of suffix: `1Ki` is more than `1k`.
 impl Ord for Quantity {
     fn cmp(&self, other: &Self) -> Ordering {
         self.amount.cmp(&other.amount)
@@ -101,7 +101,7 @@ impl Ord for Quantity {
 enum QuantityFormat {
     /// Binary suffixes, powers of 1024: `Ki`, `Mi`, …
     Binary,
-    /// `m`, none, `k`, `M`, …
+    /// Decimal suffixes, powers of 1000: `m`, none, `k`, `M`, …
     Decimal,
     /// Scientific notation with a decimal exponent: `e3`.
     Exponent,
@@ -112,7 +112,7 @@ const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
 const FINEST: i64 = -9;
 
-/// The family and the exponent (of 2 or 10) that a suffix stands for.
+/// Returns the format and the exponent (of 2 or 10) of a suffix.
 fn parse_suffix(suffix: &str) -> Option<(QuantityFormat, i64)> {
     if let Some(i) = BINARY.iter().position(|s| *s == suffix) {
         return Some((QuantityFormat::Binary, (i as i64 + 1) * 10));
@@ -124,10 +124,10 @@ fn parse_suffix(suffix: &str) -> Option<(QuantityFormat, i64)> {
     Some((QuantityFormat::Exponent, exponent.into()))
 }
 
-/// The parts of the text.
+/// Parsed parts of the text.
 struct QuantityParts<'a> {
     negative: bool,
-    /// Without leading zeros, but at least one digit.
+    /// Digits without leading zeros, but at least one digit.
     whole: &'a str,
     fraction: &'a str,
     suffix: &'a str,
@@ -155,7 +155,7 @@ impl<'a> QuantityParts<'a> {
         Ok(QuantityParts { negative, whole, fraction, suffix })
     }
 
-    /// Whether Kubernetes takes the text for canonical by a look at its digits.
+    /// Returns true if Kubernetes considers the text canonical from its digits alone.
     fn is_canonical(&self, family: QuantityFormat, exponent: i64) -> bool {
         let (whole, fraction) = (self.whole.len() as i64, self.fraction.len() as i64);
         match family {
@@ -182,11 +182,11 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end)
 }
 
-/// A number times a power of two: exact up to nine decimal places, then rounded up, and never more
-/// than fits 63 bits.
+/// Multiplies a number by a power of two: exact to nine decimal places, then rounded up, and capped
+/// at 63 bits.
 fn binary(parts: &QuantityParts<'_>, exponent: i64) -> DecimalAmount {
     const NANO: u128 = 1_000_000_000;
-    /// What stands behind these places only rounds up.
+    /// Digits after these places only cause rounding up.
     const PLACES: usize = 18;
     let most = i64::MAX as u128 * NANO;
     let whole = if parts.whole.len() > 19 { u128::MAX >> 61 } else { number(parts.whole) };
@@ -200,7 +200,7 @@ fn binary(parts: &QuantityParts<'_>, exponent: i64) -> DecimalAmount {
     DecimalAmount::new(parts.negative, nanos.to_string(), FINEST)
 }
 
-/// The value of at most 19 digits.
+/// Parses a number of at most 19 digits.
 fn number(digits: &str) -> u128 {
     digits.bytes().fold(0, |n, b| n * 10 + u128::from(b - b'0'))
 }
@@ -215,7 +215,7 @@ fn canonical(amount: &DecimalAmount, family: QuantityFormat) -> String {
     {
         return format!("{sign}{number}{suffix}");
     }
-    // Down to the next exponent that is a multiple of three.
+    // Rounds down to an exponent that is a multiple of three.
     let exponent = amount.scale.div_euclid(3) * 3;
     let zeros = "0".repeat((amount.scale - exponent) as usize);
     let suffix = usize::try_from((exponent - FINEST) / 3).ok().and_then(|i| DECIMAL.get(i));
@@ -228,7 +228,7 @@ fn canonical(amount: &DecimalAmount, family: QuantityFormat) -> String {
     }
 }
 
-/// `digits` · 10^`scale`, without zeros at either end of the digits; zero has no digits.
+/// `digits` · 10^`scale`, without leading or trailing zeros; zero has no digits.
 #[derive(Clone, Debug)]
 struct DecimalAmount {
     negative: bool,
@@ -271,7 +271,7 @@ impl DecimalAmount {
         if self.negative { -nanos } else { nanos }
     }
 
-    /// The number and suffix of an amount that is whole and at least 1024.
+    /// Returns number and binary suffix of a whole amount of at least 1024.
     fn in_binary(&self) -> Option<(u128, &'static str)> {
         if self.scale < 0 {
             return None;
@@ -302,7 +302,7 @@ impl DecimalAmount {
         match sign(self).cmp(&sign(other)) {
             Ordering::Equal if sign(self) == 0 => Ordering::Equal,
             Ordering::Equal => {
-                // With the same magnitude and no zeros at the end, digits compare like text.
+                // With equal magnitude and no trailing zeros, digits compare like text.
                 let by_size = magnitude(self)
                     .cmp(&magnitude(other))
                     .then_with(|| self.digits.cmp(&other.digits));
@@ -369,12 +369,12 @@ mod tests {
             ("123456789012345678901234567890", "123456789012345678901234567890"),
             ("1e1000000000", "10e999999999"),
             ("1e-2147483648", "1e-9"),
-            // Kubernetes keeps these as they are.
+            // Kubernetes keeps these unchanged.
             ("1.500", "1.500"),
             ("+1", "+1"),
             ("001", "001"),
             ("3.000", "3"),
-            // And it reads these.
+            // Kubernetes accepts these as well.
             (".", "0"),
             ("1.", "1."),
             ("m", "0"),

@@ -26,14 +26,14 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// All types, looked up by full name.
+/// All types, indexed by full name.
 #[derive(Debug)]
 pub struct Schema {
     types: Vec<ObjectType>,
     by_name: HashMap<&'static str, TypeId>,
 }
 
-/// A type's place in the [`Schema`].
+/// Index of a type in the [`Schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TypeId(u32);
 
@@ -44,12 +44,12 @@ pub struct ObjectType {
     pub name: &'static str,
     /// One sentence for `kubectl explain`; may be empty.
     pub description: &'static str,
-    /// The fields as JSON has them, sorted by name; those of [`ObjectType::inlined`] are among them, with
-    /// tag 0, since in protobuf they stand in a message of their own.
+    /// Fields in JSON, sorted by name, including those of [`ObjectType::inlined`]. The latter have
+    /// tag 0, because protobuf nests them in a separate message.
     pub fields: Vec<SchemaField>,
-    /// The types whose fields JSON puts next to this type's own.
+    /// Types whose fields JSON flattens into this type.
     pub inlined: Vec<InlinedType>,
-    /// Server-side apply treats the whole object as one value.
+    /// Whether server-side apply treats the object as one value.
     pub atomic: bool,
     /// The smallest number of fields that an object has.
     pub min_properties: usize,
@@ -83,38 +83,38 @@ pub struct PrinterColumn {
 /// `LocalObjectReference` with the name) and field 2 (the key).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlinedType {
-    /// The protobuf field number of the nested message.
+    /// Protobuf field number of the nested message.
     pub tag: u32,
-    /// The embedded type; it may itself have inlined types.
+    /// Embedded type; it may itself have inlined types.
     pub of: TypeId,
 }
 
-/// One field of a [`ObjectType`].
+/// One field of an object type ([`ObjectType`]).
 #[derive(Clone, Debug)]
 pub struct SchemaField {
     /// Name of the field in JSON, unique within its type.
     pub name: &'static str,
-    /// The protobuf field number; 0 for none, or for a field that came with an [`InlinedType`].
+    /// Protobuf field number; 0 for none, or for a field of an [`InlinedType`].
     pub tag: u32,
     /// Type of the value that the field holds.
     pub shape: ValueShape,
-    /// For a map of lists: in protobuf every value is a message whose field 1 repeats the elements
+    /// For a map of lists: every value is a protobuf message whose field 1 repeats the elements
     /// (`ExtraValue`), because protobuf has no map of lists.
     pub wrapped: bool,
     /// When the canonical form includes the field.
     pub presence: FieldPresence,
-    /// A field that is always written is `null` when absent, whatever its shape (a pointer without
-    /// `omitempty`).
+    /// If true, an always-written field is `null` when absent, regardless of shape (a pointer
+    /// without `omitempty`).
     pub nullable: bool,
-    /// OpenAPI says it is required (the server enforces that by validation, not by schema).
+    /// Required in OpenAPI (the server enforces it by validation, not by schema).
     pub required: bool,
-    /// The default that OpenAPI and server-side apply's list keys know (`protocol: TCP`).
+    /// Default used by OpenAPI and by list keys of server-side apply (`protocol: TCP`).
     pub default: Option<Value>,
-    /// How server-side apply sees a list or map.
+    /// How server-side apply merges the list or map.
     pub merge: MergeStrategy,
     /// How a strategic merge patch treats the field.
     pub patch: PatchStrategy,
-    /// The values it may have, for OpenAPI.
+    /// Allowed values, for OpenAPI; empty means any.
     pub one_of: Vec<&'static str>,
     /// Limits of the value; the OpenAPI documents of built-in kinds do not show them.
     pub limits: ValueLimits,
@@ -124,7 +124,7 @@ pub struct SchemaField {
     pub description: &'static str,
 }
 
-/// What a field or list element holds.
+/// Type of a field or list element.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueShape {
     /// UTF-8 text, in JSON and in protobuf.
@@ -135,53 +135,53 @@ pub enum ValueShape {
     Int32,
     /// A signed integer of 64 bits; larger numbers are rejected.
     Int64,
-    /// A floating-point number of 64 bits.
+    /// Floating-point number of 64 bits.
     Float,
-    /// Base64 in JSON, raw in protobuf.
+    /// Bytes: base64 in JSON, raw in protobuf.
     Bytes,
     /// An RFC 3339 timestamp with whole seconds (`metav1.Time`).
     Time,
     /// An RFC 3339 timestamp with microseconds (`metav1.MicroTime`).
     MicroTime,
-    /// A number with a suffix (`500m`, `1Gi`).
+    /// Number with a suffix (`500m`, `1Gi`).
     Quantity,
-    /// A number or a string.
+    /// Either a number or a string.
     IntOrString,
-    /// Any JSON, kept as it is (`runtime.RawExtension`).
+    /// Any JSON, kept unchanged (`runtime.RawExtension`).
     Raw,
-    /// The field set of a managedFields entry: any JSON, kept as it is.
+    /// Field set of a managedFields entry: any JSON, kept unchanged.
     FieldsV1,
-    /// An object of another type.
+    /// Object of another type in the schema.
     Object(TypeId),
     /// A list whose elements all have this shape.
     List(Box<ValueShape>),
-    /// A map with string keys.
+    /// Map from string keys to values of this shape.
     Map(Box<ValueShape>),
 }
 
-/// When a field stands in the canonical form.
+/// When the canonical form includes a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldPresence {
-    /// Only when it is not empty (`omitempty` on a plain value): `""`, `0`, `false`, `[]`, `{}`
-    /// and `null` are dropped.
+    /// Only if not empty (`omitempty` on a plain value): drops `""`, `0`, `false`, `[]`, `{}` and
+    /// `null`.
     NonEmpty,
-    /// When it was given (`omitempty` on a pointer): a zero value is kept, `null` is dropped.
+    /// Only if given (`omitempty` on a pointer): keeps a zero value, drops `null`.
     Given,
     /// Always: an absent one is written as `""`, `0`, `false`, the empty object with what is always
     /// written in it, or `null` (lists, maps, bytes, times, and every [`SchemaField::nullable`]).
     Always,
 }
 
-/// How server-side apply sees a list, map or object field.
+/// How server-side apply merges a list, map or object field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MergeStrategy {
-    /// Fields of an object, keys of a map: each owned alone. For a list: the same as `Atomic`.
+    /// Each field of an object or key of a map is owned separately. For a list: same as `Atomic`.
     Default,
     /// One manager owns the value as a whole.
     Atomic,
-    /// A list in which every value stands once.
+    /// List of unique values (`listType=set`).
     Set,
-    /// A list of objects told apart by these fields.
+    /// List of objects identified by these fields (`listType=map`).
     ByKey(Vec<&'static str>),
 }
 
@@ -190,39 +190,39 @@ pub enum MergeStrategy {
 pub enum PatchStrategy {
     /// Objects are merged, everything else is replaced.
     Default,
-    /// A list whose elements are merged: by this key, or as a set of scalars when there is none.
+    /// Merges list elements by this key, or as a set of scalars if there is none.
     Merge(Option<&'static str>),
-    /// An object of which the patch says which keys remain.
+    /// Object for which the patch lists the keys to retain.
     RetainKeys,
-    /// `retainKeys` and `merge` by this key, together (`spec.volumes`).
+    /// Combines `retainKeys` and `merge` by this key (`spec.volumes`).
     MergeRetainKeys(&'static str),
 }
 
 impl Schema {
-    /// The schema of everything Windlass serves.
+    /// Returns the schema of all types that Windlass serves.
     pub fn get() -> &'static Schema {
         static SCHEMA: OnceLock<Schema> = OnceLock::new();
         SCHEMA.get_or_init(parse::builtin)
     }
 
-    /// The type of that full name.
+    /// Returns the type with this full name.
     pub fn lookup(&self, name: &str) -> Option<TypeId> {
         self.by_name.get(name).copied()
     }
 
-    /// The type behind an id.
+    /// Returns the type of an ID.
     pub fn get_type(&self, id: TypeId) -> &ObjectType {
         &self.types[id.0 as usize]
     }
 
-    /// All types, in the order of the tables.
+    /// Iterates over all types in table order.
     pub fn types(&self) -> impl Iterator<Item = (TypeId, &ObjectType)> {
         self.types.iter().enumerate().map(|(i, t)| (TypeId(i as u32), t))
     }
 }
 
 impl ObjectType {
-    /// The field of that JSON name.
+    /// Returns the field with this JSON name.
     pub fn field(&self, name: &str) -> Option<&SchemaField> {
         self.fields.binary_search_by(|f| f.name.cmp(name)).ok().map(|i| &self.fields[i])
     }
@@ -232,12 +232,12 @@ impl ObjectType {
         self.by_tag.iter().map(|index| &self.fields[*index])
     }
 
-    /// The field of that protobuf number.
+    /// Returns the field with this protobuf number.
     pub fn field_by_tag(&self, tag: u32) -> Option<&SchemaField> {
         self.fields.iter().find(|f| f.tag == tag && tag != 0)
     }
 
-    /// The type that is nested in protobuf under that number and flattened in JSON.
+    /// Returns the inlined type with this protobuf number, which JSON flattens.
     pub fn inlined_by_tag(&self, tag: u32) -> Option<TypeId> {
         self.inlined.iter().find(|i| i.tag == tag).map(|i| i.of)
     }

@@ -1,4 +1,4 @@
-//! Which objects a client asks for: by their labels, and by some of their fields.
+//! Label and field selectors of list and watch requests.
 
 pub mod fields;
 pub mod labels;

@@ -1,11 +1,11 @@
-//! Signer names: `example.com/path`, who signs a certificate or vouches for a trust bundle.
+//! Signer names: `example.com/path` identifies the signer of a certificate or trust bundle.
 
 use std::fmt;
 
 use crate::field::{FieldErrors, FieldPath, quote};
 use crate::names::{self, SUBDOMAIN_MAX};
 
-/// The most bytes of a whole signer name: a domain, a `/`, and a `namespace.name` path.
+/// Maximum bytes of a signer name: a domain, a `/`, and a `namespace.name` path.
 const MAX: usize = SUBDOMAIN_MAX + 1 + names::LABEL_MAX + 1 + SUBDOMAIN_MAX;
 
 /// A validated signer name of the form `domain/path`.
@@ -16,7 +16,7 @@ pub struct SignerName {
 }
 
 impl SignerName {
-    /// Reads `text`, or says in `errors` everything that is wrong with it.
+    /// Parses `text`, or appends every violation to `errors`.
     pub fn parse(path: &FieldPath, text: &str, errors: &mut FieldErrors) -> Option<Self> {
         if text.is_empty() {
             errors.required(path, "");
@@ -45,27 +45,27 @@ impl SignerName {
         &self.text
     }
 
-    /// The part before the slash.
+    /// Returns the part before the slash.
     pub fn domain(&self) -> &str {
         &self.text[..self.slash]
     }
 
-    /// The part after the slash.
+    /// Returns the part after the slash.
     pub fn path(&self) -> &str {
         &self.text[self.slash + 1..]
     }
 
-    /// Whether the name belongs to Kubernetes itself.
+    /// Returns true for signers in Kubernetes' own domain.
     pub fn is_kubernetes(&self) -> bool {
         is_kubernetes(&self.text)
     }
 
-    /// The name that permissions use for all signers of the domain: `example.com/*`.
+    /// Returns the name that RBAC rules use for all signers of the domain: `example.com/*`.
     pub fn wildcard(&self) -> String {
         wildcard(&self.text)
     }
 
-    /// What the names of this signer's trust bundles begin with: `example.com:path:`.
+    /// Returns the name prefix of this signer's trust bundles: `example.com:path:`.
     pub fn bundle_prefix(&self) -> String {
         bundle_prefix(&self.text)
     }
@@ -91,7 +91,7 @@ fn check_domain(path: &FieldPath, domain: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Checks the dot-separated pieces of one half; only the first bad one is told.
+/// Validates the dot-separated parts of one half; reports only the first invalid one.
 fn check_pieces(
     path: &FieldPath,
     half: &str,
@@ -110,13 +110,13 @@ fn check_pieces(
     }
 }
 
-/// Whether a signer name, well formed or not, is in Kubernetes' own domain.
+/// Returns true if a signer name, valid or not, is in Kubernetes' own domain.
 pub fn is_kubernetes(signer_name: &str) -> bool {
     let domain = domain(signer_name);
     domain == "kubernetes.io" || domain.ends_with(".kubernetes.io")
 }
 
-/// The name that permissions use for all signers of a signer name's domain, well formed or not.
+/// Returns the name that RBAC rules use for all signers of the name's domain, valid or not.
 pub fn wildcard(signer_name: &str) -> String {
     format!("{}/*", domain(signer_name))
 }
@@ -129,7 +129,7 @@ pub(crate) fn bundle_prefix(signer_name: &str) -> String {
     format!("{}:", signer_name.replace('/', ":"))
 }
 
-/// The rule for the names of trust bundles, which depends on the signer (empty for none).
+/// Rule for trust bundle names, which depends on the signer (empty for none).
 pub fn trust_bundle_name_rule(signer_name: &str, name: &str, prefix: bool) -> Vec<String> {
     if signer_name.is_empty() {
         if name.contains(':') {

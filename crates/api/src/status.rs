@@ -1,11 +1,11 @@
-//! The `Status` object: how a Kubernetes server says that something failed, or went well.
+//! The `Status` object: Kubernetes' response for failures and some successes.
 
 use serde::{Deserialize, Serialize};
 
 use crate::field::{FieldErrors, quote, truncate, truncate_with_length};
 use crate::limits::{MAX_KEY_BYTES, MAX_MESSAGE_BYTES};
 
-/// `Status` of `meta.k8s.io/v1`, with the group and version it has on the wire (`v1`).
+/// `Status` of `meta.k8s.io/v1`, with its group and version on the wire (`v1`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -21,7 +21,7 @@ pub struct Status {
     /// Description for people; clients must not parse it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// For programs: `NotFound`, `Conflict`, …; empty when the failure is unclassified.
+    /// Machine-readable reason: `NotFound`, `Conflict`, …; empty if unclassified.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Object and causes that the status refers to; absent if unclassified.
@@ -32,15 +32,15 @@ pub struct Status {
     pub code: Option<u16>,
 }
 
-/// The list metadata of a `Status`.
+/// List metadata of a `Status` object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StatusMeta {
-    /// A token to go on with an expired list.
+    /// Token to continue an expired list.
     #[serde(default, rename = "continue", skip_serializing_if = "String::is_empty")]
     pub continue_: String,
 }
 
-/// What a `Status` is about.
+/// Object that a `Status` refers to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StatusDetails {
@@ -50,7 +50,7 @@ pub struct StatusDetails {
     /// API group of the object; empty for the core group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Its plural resource for most errors, its kind for validation errors.
+    /// Plural resource for most errors, kind for validation errors.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub kind: String,
     /// UID of the object; empty if there is no single object.
@@ -67,17 +67,17 @@ pub struct StatusDetails {
 /// One error among the causes of a failure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatusCause {
-    /// Its type, under the JSON key `reason`.
+    /// Type of the cause, JSON key `reason`.
     #[serde(rename = "reason")]
     pub kind: CauseType,
     /// Description of the cause for people; clients must not parse it.
     pub message: String,
-    /// The field, if it is about one.
+    /// Path of the field; empty if the cause concerns none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
 
-/// The machine-readable types of causes.
+/// Machine-readable type of one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names are the documentation: they are the wire values")]
 pub enum CauseType {
@@ -98,7 +98,7 @@ pub enum CauseType {
 }
 
 impl Status {
-    /// A failure with the given code, reason and message, without details.
+    /// Creates a failure with the given code, reason and message, without details.
     pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Status {
             kind: "Status".into(),
@@ -112,7 +112,7 @@ impl Status {
         }
     }
 
-    /// A success that speaks of `details`.
+    /// Creates a success with the given `details`.
     pub fn success(details: StatusDetails) -> Self {
         Status {
             kind: "Status".into(),
@@ -133,7 +133,7 @@ impl Status {
         self
     }
 
-    /// 422: the object of `kind` (qualified by `group`) and `name` breaks rules.
+    /// Creates a 422 for an invalid object of `kind` (qualified by `group`) and `name`.
     pub fn invalid(group: &str, kind: &str, name: &str, errors: FieldErrors) -> Self {
         let (qualified, name) = (qualified_kind(group, kind), truncate(name, MAX_KEY_BYTES));
         let message = format!("{qualified} {} is invalid: {}", quote(name), errors.joined());
@@ -152,7 +152,7 @@ impl Status {
     }
 }
 
-/// `kind.group`, or `kind` alone in the core group.
+/// Returns `kind.group`, or `kind` alone for the core group.
 pub fn qualified_kind(group: &str, kind: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }

@@ -1,16 +1,16 @@
-//! RFC 3339 times, as the wire has them: in UTC, with seconds or microseconds.
+//! RFC 3339 times on the wire: UTC, with seconds or microseconds.
 //!
-//! Reading follows Go's parser, whose small liberties (a one-digit hour, a comma before the
-//! fraction) and words clients meet on a real server.
+//! Parsing follows Go, including its leniency (a one-digit hour, a comma before the fraction) and
+//! error texts, which clients know from a real server.
 
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time, UtcOffset};
 
 use crate::field::quote;
 
-/// The layout as Go names it, which its errors repeat.
+/// Go's name of the layout, which its errors repeat.
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 
-/// The time as `2006-01-02T15:04:05Z`; a fraction of a second is cut off.
+/// Formats a time as `2006-01-02T15:04:05Z`; truncates fractions of a second.
 pub fn format(time: OffsetDateTime) -> String {
     let mut out = String::with_capacity(20);
     write_seconds(time, &mut out);
@@ -29,7 +29,8 @@ pub fn format_micro(time: OffsetDateTime) -> String {
 }
 
 fn write_seconds(time: OffsetDateTime, out: &mut String) {
-    // A time that cannot be moved to UTC lies at the very end of the calendar; its own clock will do.
+    // A time that cannot be converted to UTC is at the very end of the calendar; its own offset is
+    // kept.
     let time = time.checked_to_offset(UtcOffset::UTC).unwrap_or(time);
     if time.year() < 0 {
         out.push('-');
@@ -54,7 +55,7 @@ fn push_digits(number: u32, width: u32, out: &mut String) {
     }
 }
 
-/// Why a text is not a time, in Go's words.
+/// Reason why a text is not a time, in Go's wording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("parsing time {}{why}", quote(.text))]
 pub struct TimestampError {
@@ -62,7 +63,7 @@ pub struct TimestampError {
     why: String,
 }
 
-/// Reads an RFC 3339 time with any offset; the answer is in UTC.
+/// Parses an RFC 3339 time with any offset; the result is in UTC.
 pub fn parse(text: &str) -> Result<OffsetDateTime, TimestampError> {
     let mut scan = TimestampScanner { rest: text };
     read(&mut scan).map_err(|why| TimestampError { text: text.to_owned(), why: why.message() })
@@ -117,7 +118,7 @@ fn in_range<'a>(number: u32, max: u32, what: &'static str) -> Result<u32, Timest
     if number <= max { Ok(number) } else { Err(TimestampFault::OutOfRange(what)) }
 }
 
-/// The text that is still to be read.
+/// Remaining text to be parsed.
 struct TimestampScanner<'a> {
     rest: &'a str,
 }
@@ -146,7 +147,7 @@ impl<'a> TimestampScanner<'a> {
         Ok(())
     }
 
-    /// The nanoseconds of a fraction, if there is one; digits beyond the ninth do not count.
+    /// Parses an optional fraction to nanoseconds; digits after the ninth are ignored.
     fn fraction(&mut self) -> u32 {
         let Some(rest) = self.rest.strip_prefix(['.', ',']) else { return 0 };
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,7 +1,7 @@
-//! Protobuf bodies that real clients sent, with what kube-apiserver made of them.
+//! Protobuf bodies of real clients, with kube-apiserver's responses.
 //!
-//! `fixtures/protobuf` holds one request each: the body and the answer in JSON. `fixtures/kubelet.jsonl`
-//! is everything that a kubelet sent from its start to a ready node.
+//! `fixtures/protobuf` holds one request each: the body and the response in JSON.
+//! `fixtures/kubelet.jsonl` contains everything that a kubelet sent from its start to a ready node.
 
 #![allow(clippy::unwrap_used)] // a fixture that cannot be read is a failed test
 
@@ -25,7 +25,7 @@ fn protobuf_bodies_match_the_json_answers() {
             assert_eq!(sent["kind"], "DeleteOptions", "{name}");
             continue;
         }
-        // What somebody sent without meaning to say something.
+        // Zero values carry no intent of the client.
         let sent = without_zeros(&sent).unwrap();
         compared += assert_within(&name, "", &sent, answer);
     }
@@ -67,7 +67,7 @@ fn broken_bodies_are_refused_or_read_but_never_hurt() {
             mutate(&mut bytes, &mut random);
         }
         match read(&bytes) {
-            // What was read can be written and read again.
+            // A decoded value can be encoded and decoded again.
             Ok(value) => {
                 decode::json(value.to_string().as_bytes()).unwrap();
                 good += 1;
@@ -80,7 +80,7 @@ fn broken_bodies_are_refused_or_read_but_never_hurt() {
 }
 
 fn mutate(bytes: &mut Vec<u8>, random: &mut XorshiftRng) {
-    // The four bytes in front are always kept, for without them nothing is looked at.
+    // The four magic bytes are kept; without them the decoder stops at once.
     let places = bytes.len().saturating_sub(4);
     if places == 0 {
         return bytes.push(random.next() as u8);
@@ -101,7 +101,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut XorshiftRng) {
     }
 }
 
-/// Xorshift: enough to choose bytes, and the same on every run.
+/// Xorshift: sufficient to choose bytes, and reproducible.
 struct XorshiftRng(u64);
 
 impl XorshiftRng {
@@ -117,7 +117,7 @@ impl XorshiftRng {
     }
 }
 
-/// Checks that every value of `sent` is in `answer`, and counts them.
+/// Checks that `answer` contains every value of `sent`, and counts them.
 fn assert_within(name: &str, path: &str, sent: &Value, answer: &Value) -> usize {
     if is_server_owned(path) {
         return 0;
@@ -143,7 +143,7 @@ fn assert_within(name: &str, path: &str, sent: &Value, answer: &Value) -> usize 
     }
 }
 
-/// Whether a field is not the client's to say, so that the answer may differ.
+/// Returns true for fields that the server sets, where the response may differ.
 fn is_server_owned(path: &str) -> bool {
     let metadata = [
         "uid",

@@ -35,7 +35,7 @@ pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible 
         }
     });
     let reconcile = |_| reconcile(client.clone());
-    // One worker: there is one key.
+    // One worker is enough for one key.
     tokio::join!(watch, run_workers(queue.clone(), 1, reconcile)).0
 }
 
@@ -143,7 +143,8 @@ mod tests {
         json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]})
     }
 
-    /// A role with the label of `joins`, the rules of `verbs` and a selector of each in `gathers`.
+    /// Builds a role with the label `joins`, a rule for `verbs` and a selector for each of
+    /// `gathers`.
     fn role(name: &str, joins: &str, verbs: &[&str], gathers: &[&str]) -> ClusterRole {
         let rules: Vec<Value> = verbs.iter().map(|verb| rule(verb)).collect();
         let mut role = json!({
@@ -184,15 +185,15 @@ mod tests {
                 ],
                 vec![("sum", vec!["get", "watch", "list"])],
             ),
-            // As it should be.
+            // Already up to date.
             (vec![role("sum", "", &["get"], &["x"]), role("a", "x", &["get"], &[])], vec![]),
-            // Rules of its own are none of its own.
+            // Rules set by hand are replaced by the aggregated ones.
             (
                 vec![role("sum", "", &["delete", "get"], &["x"]), role("a", "x", &["get"], &[])],
                 vec![("sum", vec!["get"])],
             ),
             (vec![role("sum", "", &["get"], &["x"])], vec![("sum", vec![])]),
-            // Selectors in their order, and never itself.
+            // Keeps the order of the selectors and never selects the role itself.
             (
                 vec![
                     role("sum", "x", &["delete"], &["y", "x"]),

@@ -29,7 +29,7 @@ pub struct ApiCatalog {
 /// Result of one discovery.
 #[derive(Debug, Default)]
 pub struct CatalogSnapshot {
-    /// Every resource in every version, without subresources.
+    /// All resources in all versions, without subresources.
     pub resources: Vec<Arc<ServedResource>>,
     /// Errors of the group versions that could not be discovered.
     pub failures: BTreeMap<String, String>,
@@ -41,7 +41,7 @@ pub struct CatalogSnapshot {
 /// A resource in one of its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
-    /// Group, version, kind and plural.
+    /// Group, version, kind and plural name.
     pub api: ApiResource,
     /// Whether its objects are namespaced.
     pub namespaced: bool,
@@ -151,12 +151,12 @@ impl ServedResource {
         ServedResource { api, namespaced, preferred: true, verbs: Vec::new() }
     }
 
-    /// Whether it has a verb.
+    /// Whether the resource supports this verb.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }
 
-    /// Its group and plural, which are the same in all versions.
+    /// Returns the group and plural name, which are the same in all versions.
     pub fn group_resource(&self) -> (&str, &str) {
         (&self.api.group, &self.api.plural)
     }
@@ -210,7 +210,7 @@ async fn discover(client: &Client) -> anyhow::Result<CatalogSnapshot> {
     Ok(snapshot)
 }
 
-/// A resource of a group-version; `None` for a subresource.
+/// Parses a resource of a group-version; `None` for a subresource.
 fn parse_resource(group_version: &str, found: APIResource) -> Option<ServedResource> {
     if found.name.contains('/') {
         return None;

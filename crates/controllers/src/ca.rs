@@ -131,7 +131,7 @@ impl CaSource {
         CaSource::open(certificate, key, CertificateFileForm::One, None, clock)
     }
 
-    /// As [`CaSource::from_files`], for a CA that must also pass `check`.
+    /// Like [`CaSource::from_files`], but the CA must also pass `check`.
     pub fn from_files_with_check(
         certificate: PathBuf,
         key: PathBuf,

@@ -57,7 +57,7 @@ pub const DELAYED: &str = "windlass.dev/SigningDelayed";
 /// A built-in signer and its CA.
 #[derive(Clone)]
 pub struct BuiltInSigner {
-    /// Which built-in signer this is.
+    /// Built-in signer that uses this CA.
     pub signer: KubernetesSigner,
     /// Certificate and key of the CA, which are reloaded elsewhere.
     pub ca: Arc<CaSource>,
@@ -66,7 +66,7 @@ pub struct BuiltInSigner {
 /// A built-in signer and the files of its CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignerFiles {
-    /// Which built-in signer the files belong to.
+    /// Built-in signer that the files belong to.
     pub signer: KubernetesSigner,
     /// Path of the CA certificate, as PEM.
     pub certificate: PathBuf,

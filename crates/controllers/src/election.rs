@@ -177,7 +177,7 @@ struct LeaderCandidate {
 }
 
 impl LeaderCandidate {
-    /// Returns once this process has acquired the lease.
+    /// Waits until this process has acquired the lease.
     async fn acquire(&mut self) {
         let mut failures = FailureLog::default();
         loop {

@@ -51,7 +51,7 @@ pub async fn run(
     });
     let work = async {
         let mut complete = collector.complete.subscribe();
-        // The sender lives as long as the collector.
+        // The sender lives as long as the garbage collector.
         let _ = complete.wait_for(|complete| *complete).await;
         let reconcile = |uid| executor::reconcile(collector.clone(), uid);
         run_workers(collector.queue.clone(), WORKERS, reconcile).await;

@@ -46,7 +46,7 @@ pub struct NodeMonitor {
     pub period: Duration,
     /// Time without a renewal of lease or status after which a node is lost.
     pub grace: Duration,
-    /// The same for a node that has never had a Ready condition.
+    /// Grace period of a node that never had a Ready condition.
     pub startup_grace: Duration,
 }
 

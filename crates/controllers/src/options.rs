@@ -121,7 +121,7 @@ pub enum ControllerName {
 }
 
 impl ControllerName {
-    /// All controllers, in the order of the documentation.
+    /// All controllers, in the order in which they are documented.
     pub const ALL: [ControllerName; 14] = [
         ControllerName::Accounts,
         ControllerName::Aggregation,

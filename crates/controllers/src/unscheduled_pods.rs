@@ -211,13 +211,13 @@ mod tests {
         let at = |second| start + Duration::from_secs(second);
         let pending = |uid| build_pod(uid, json!({"containers": []}), json!({}));
         waiting.observe(&pending("u"), at(10));
-        // What is seen again is not put off.
+        // Observing the same pod again does not extend its wait.
         waiting.observe(&pending("u"), at(20));
         assert!(waiting.take_due(at(9)).is_empty());
         assert_eq!(waiting.take_due(at(10)).len(), 1);
         assert!(waiting.take_due(at(11)).is_empty());
         assert_eq!(waiting.take_due(at(4000)).len(), 1);
-        // Another one of the same name waits anew.
+        // A new pod of the same name waits from the start.
         waiting.observe(&pending("v"), at(4020));
         assert!(waiting.take_due(at(4019)).is_empty());
         waiting.observe(

@@ -1,4 +1,4 @@
-//! The agent: joins everything and runs it until it is told to end.
+//! The node agent: connects all components and runs them until shutdown.
 
 mod status_writer;
 pub mod volumes;
@@ -41,28 +41,28 @@ use windlass_runtime::metrics::MetricsRegistry;
 use status_writer::StatusFileWriter;
 use volumes::VolumeRuntime;
 
-/// How long a node may take to get a certificate when it starts, before somebody should know.
+/// How long a node may take to get its first certificate before this is reported.
 pub const PATIENCE: Duration = Duration::from_secs(5 * 60);
-/// How often the wall clock is looked at.
+/// How often the wall clock is checked.
 const LOOK: Duration = Duration::from_secs(60);
-/// After how long without a heartbeat a node is not ready: as long as others believe in one.
+/// Age of the last heartbeat after which a node is not ready; the lease duration.
 const STALE: time::Duration = time::Duration::seconds(40);
 
-/// What an agent is told.
+/// Options and dependencies of an agent.
 pub struct AgentOptions {
     /// The name of the Node object; empty in the defaults, so the caller must set it.
     pub node_name: String,
-    /// The server, and who to be there.
+    /// Kubeconfig of the API server.
     pub kubeconfig: PathBuf,
-    /// Whom to be until there is a certificate.
+    /// Kubeconfig with bootstrap credentials, used until there is a certificate.
     pub bootstrap_kubeconfig: Option<PathBuf>,
     /// Directory of the node's certificates and keys, in kubelet's layout; the agent locks it.
     pub cert_dir: PathBuf,
-    /// Where everything else is kept.
+    /// Directory of all other state.
     pub root_dir: PathBuf,
-    /// Where the node is reached; to be found out if there are none.
+    /// Addresses of the node; detected if empty.
     pub addresses: Vec<IpAddr>,
-    /// Whether to keep a serving certificate.
+    /// Whether to request and rotate a serving certificate.
     pub rotate_server_certificates: bool,
     /// Listener for health and metrics over TLS, with the serving certificate.
     pub serving: Option<TcpListener>,
@@ -74,24 +74,24 @@ pub struct AgentOptions {
     pub projections: Option<(PathBuf, HostProjections)>,
     /// Feature gates that turn volume sources off; all are on by default.
     pub gates: FeatureGates,
-    /// Whether volumes of pods are to be in memory, where the process may mount.
+    /// Whether pod volumes are on a tmpfs, where this process may mount one.
     pub tmpfs: bool,
-    /// How often the wall clock is looked at, which may jump.
+    /// How often the wall clock is checked, because it may jump.
     pub look: Duration,
     /// How long to wait for the first certificate.
     pub patience: Duration,
-    /// How fast things are tried again.
+    /// Retry delays and request limits.
     pub pace: RetryPolicy,
     /// Source of wall-clock and monotonic time; tests replace it.
     pub clock: Clock,
-    /// So that nodes that began together do not do everything together.
+    /// Random numbers that spread the requests of nodes started together.
     pub random: RandomSource,
     /// File system access; tests inject failures through its hook.
     pub files: FileSystem,
 }
 
 impl AgentOptions {
-    /// What is usual, for a node without a name.
+    /// Returns the default options, without a node name.
     pub fn new(kubeconfig: PathBuf, cert_dir: PathBuf) -> Self {
         Self {
             node_name: String::new(),
@@ -117,37 +117,37 @@ impl AgentOptions {
     }
 }
 
-/// Why an agent ended before it was told to.
+/// Why an agent ended before shutdown.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// Another agent uses the certificate directory.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// The disk did not do it.
+    /// A disk operation failed, for this reason.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// There is no certificate, for this reason.
+    /// No certificate was obtained in time.
     #[error("no client certificate after {} seconds: {why}", .patience.as_secs())]
     NoCertificate {
-        /// How long it was waited for.
+        /// How long the agent waited for it.
         patience: Duration,
-        /// What stands in the way.
+        /// The reason why there is no certificate.
         why: String,
     },
-    /// A part of it ended that should not have. The log says more.
+    /// A component ended unexpectedly. The log contains the cause.
     #[error("a task of the agent panicked")]
     Broken,
-    /// The server's address is none.
+    /// The server's address is not valid.
     #[error("cannot use the server of the kubeconfig: {0}")]
     Server(String),
 }
 
-/// Runs an agent until it is told to end, or cannot begin.
+/// Runs an agent until shutdown, or fails if it cannot start.
 pub async fn run(
     mut options: AgentOptions,
     shutdown: watch::Receiver<bool>,
 ) -> Result<(), RunError> {
-    // The kubeconfig names files, and whoever reads it is somewhere else.
+    // The kubeconfig contains these paths, and its readers run in other directories.
     for path in [&mut options.cert_dir, &mut options.root_dir] {
         *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
     }
@@ -177,7 +177,7 @@ struct NodeAgent {
     templates: watch::Sender<Option<CertificateTemplate>>,
     registration: watch::Sender<NodeRegistration>,
     volumes: Arc<VolumeRuntime>,
-    /// Everything ends with the agent.
+    /// All tasks are aborted when the agent ends.
     tasks: JoinSet<()>,
 }
 
@@ -246,7 +246,7 @@ impl NodeAgent {
             self.count_ages(&serving);
             self.spawn_manager(serving, shutdown);
         }
-        // Some end when they have done what they had to do.
+        // Some tasks end when their work is done.
         while let Some(ended) = self.tasks.join_next().await {
             if ended.is_err() {
                 return Err(RunError::Broken);
@@ -384,7 +384,7 @@ impl NodeAgent {
     }
 }
 
-/// Says with which credential the node begins.
+/// Logs the credential that the node starts with.
 fn log_initial_credential(source: Result<InitialCredential, CertStoreError>) {
     match source {
         Ok(InitialCredential::Managed) => {}
@@ -395,13 +395,13 @@ fn log_initial_credential(source: Result<InitialCredential, CertStoreError>) {
             tracing::info!("no certificate yet; requesting one")
         }
         Ok(InitialCredential::Nothing(advice)) => tracing::error!("{advice}"),
-        // The manager has no certificate then, and says what it does about it.
+        // Then the manager has no certificate, and reports what it does.
         Err(error) => tracing::warn!(%error, "cannot import the certificate of the kubeconfig"),
     }
 }
 
-/// Writes the kubeconfig for others who are this node. We do not need it: a disk that does not do it
-/// holds up nothing.
+/// Writes the kubeconfig for other programs that authenticate as this node. The agent does not need
+/// it, so a disk error blocks nothing.
 async fn write_kubeconfig(boot: BootstrapCredentials, clock: Clock) {
     let mut pause = Duration::from_secs(1);
     loop {
@@ -415,7 +415,7 @@ async fn write_kubeconfig(boot: BootstrapCredentials, clock: Clock) {
     }
 }
 
-/// What stands in the way of a certificate, in words.
+/// Formats the reason why there is no certificate.
 fn failure_message(report: &NodeCertificateReport) -> String {
     let doing = CertificateStatus::from_report(report).activity;
     match (&report.trouble, doing.request) {
@@ -425,7 +425,7 @@ fn failure_message(report: &NodeCertificateReport) -> String {
     }
 }
 
-/// Whether the node does what a node does.
+/// Returns whether the node is ready, or why not.
 fn readiness(
     client: &NodeCertificateReport,
     registration: &NodeRegistration,

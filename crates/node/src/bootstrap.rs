@@ -1,5 +1,5 @@
-//! Which credential to begin with: the certificate on disk, the kubeconfig's, or the bootstrap
-//! kubeconfig's; and the kubeconfig that others use to be this node.
+//! Chooses the initial credential: the certificate on disk, the kubeconfig's, or the bootstrap
+//! kubeconfig's. Writes the kubeconfig with which other programs authenticate as this node.
 
 mod kubeconfig;
 
@@ -26,37 +26,37 @@ pub struct BootstrapCredentials {
     files: FileSystem,
 }
 
-/// What a node begins with.
+/// The credential that a node starts with.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InitialCredential {
     /// The client certificate in the certificate directory, which is still valid.
     Managed,
-    /// The kubeconfig's certificate, which is on disk now.
+    /// The kubeconfig's certificate, which was copied to the certificate directory.
     Kubeconfig,
-    /// Somebody who may ask for a certificate.
+    /// A bootstrap credential that may request a certificate.
     Bootstrap,
-    /// Nothing. This is what an operator has to do; then it goes on by itself.
+    /// No credential, with what an operator must do; the agent then continues by itself.
     Nothing(String),
 }
 
-/// What was found at the start.
+/// Result of the search for credentials at the start.
 pub struct BootstrapOutcome {
-    /// What to begin with, unless a certificate could not be copied.
+    /// The initial credential, or why a certificate could not be copied.
     pub source: Result<InitialCredential, CertStoreError>,
-    /// What is on disk, for the manager of the client certificate.
+    /// The certificate on disk, for the manager of the client certificate.
     pub loaded: LoadedKeyPair,
 }
 
 /// Why the kubeconfig was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum BootstrapError {
-    /// It is not known where the server is.
+    /// The server's address is not known.
     #[error("{0}")]
     NoServer(String),
-    /// The disk did not do it.
+    /// A disk operation failed, for this reason.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// It cannot be written as text.
+    /// The kubeconfig cannot be serialized as text.
     #[error("cannot write {}: {reason}", .path.display())]
     Unwritable {
         /// The kubeconfig that was to be written.
@@ -67,7 +67,7 @@ pub enum BootstrapError {
 }
 
 impl BootstrapCredentials {
-    /// Looks in these places. `store` is that of the client certificate.
+    /// Creates it from these paths. `store` is that of the client certificate.
     pub fn new(
         kubeconfig: &Path,
         bootstrap: Option<&Path>,
@@ -79,7 +79,8 @@ impl BootstrapCredentials {
         Self { kubeconfig, bootstrap, store, files }
     }
 
-    /// Finds what to begin with. A certificate in the kubeconfig is copied to where it is managed.
+    /// Finds the initial credential. A certificate in the kubeconfig is copied to the certificate
+    /// directory.
     pub fn prepare(&self, now: OffsetDateTime) -> BootstrapOutcome {
         let mut loaded = self.store.load(now);
         if loaded.identity.as_ref().is_some_and(|held| held.is_valid_at(now)) {
@@ -105,7 +106,7 @@ impl BootstrapCredentials {
         BootstrapOutcome { source: Ok(source), loaded }
     }
 
-    /// A node that begins anew may do so at another server.
+    /// A node that bootstraps again may do so at another server.
     fn adopt_bootstrap_server(&self, bootstrap: &ParsedKubeconfig, now: OffsetDateTime) {
         let moved = self.read(&self.kubeconfig).is_ok_and(|own| own.server() != bootstrap.server());
         if moved && let Err(error) = self.replace_kubeconfig(bootstrap, now) {
@@ -113,19 +114,19 @@ impl BootstrapCredentials {
         }
     }
 
-    /// How to reach the server, without saying who one is.
+    /// Returns the configuration of the server, without credentials.
     pub async fn cluster(&self) -> Result<Config, String> {
         config(self.server()?.without_user()).await
     }
 
-    /// Whoever asks for a certificate when the node has none that can be used: the user of the
-    /// bootstrap kubeconfig, or of the kubeconfig if that is not a certificate.
+    /// Returns a client that requests a certificate when the node has no usable one: as the user of
+    /// the bootstrap kubeconfig, or of the kubeconfig if that does not use a certificate.
     pub async fn bootstrap_client(&self, now: OffsetDateTime) -> Result<Client, String> {
         let config = config(self.bootstrap_kubeconfig(now)?.kubeconfig).await?;
         client_error::connect(config).map_err(|error| client_error::describe(&error))
     }
 
-    /// Writes the kubeconfig, unless there is one that is of use. Returns whether it did.
+    /// Writes the kubeconfig, unless a usable one exists. Returns whether it did.
     pub fn write_kubeconfig(&self, now: OffsetDateTime) -> Result<bool, BootstrapError> {
         let current = self.store.current_path();
         let path = &self.kubeconfig;
@@ -162,7 +163,7 @@ impl BootstrapCredentials {
         Ok(self.files.replace(path, text.as_bytes(), mode)?)
     }
 
-    /// A kubeconfig that says where the server is: the node's own, or the bootstrap one.
+    /// Returns a kubeconfig with the server's address: the node's own, or the bootstrap one.
     fn server(&self) -> Result<ParsedKubeconfig, String> {
         let own = self.read(&self.kubeconfig);
         match (own, &self.bootstrap) {
@@ -181,7 +182,7 @@ impl BootstrapCredentials {
         }
     }
 
-    /// The kubeconfig to ask with, or what an operator has to do.
+    /// Returns the kubeconfig to request a certificate with, or what an operator must do.
     fn bootstrap_kubeconfig(&self, now: OffsetDateTime) -> Result<ParsedKubeconfig, String> {
         let read = |path: &Path| {
             let parsed = self.read(path)?;
@@ -200,7 +201,7 @@ impl BootstrapCredentials {
         Err(self.advice(&own, bootstrap.as_deref(), now))
     }
 
-    /// Says what is wrong with every credential, and what to do.
+    /// Formats what is wrong with each credential, and the remedy.
     fn advice(&self, own: &str, bootstrap: Option<&str>, now: OffsetDateTime) -> String {
         let (current, kubeconfig) = (self.store.current_path(), self.kubeconfig.display());
         let managed = match self.store.peek() {

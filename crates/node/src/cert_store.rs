@@ -1,11 +1,11 @@
-//! The certificates and keys of one purpose on disk, in the layout that kubelet uses.
+//! Certificates and keys of one purpose on disk, in kubelet's layout.
 //!
 //! - `<prefix>-<time>.pem`: certificates, then their key. Never changed once it has its name.
-//! - `<prefix>-current.pem`: a link to one of them. Replaced at once; there is no moment without it.
-//! - `<prefix>.key.tmp`: the key that a certificate is being asked for, from before the request is
-//!   made until its certificate is stored.
+//! - `<prefix>-current.pem`: a symlink to one of them. Replaced atomically; it always exists.
+//! - `<prefix>.key.tmp`: the pending key, from before the request is submitted until its
+//!   certificate is stored.
 //!
-//! What cannot be read is set aside under another name, and never ends anything.
+//! An unreadable file is renamed and never a fatal error.
 
 mod layout;
 
@@ -24,46 +24,46 @@ use layout::CertDirLayout;
 
 pub(crate) use layout::aside;
 
-/// Where the certificates of one purpose are kept.
+/// Stores the certificates of one purpose.
 #[derive(Clone)]
 pub struct CertStore {
     layout: CertDirLayout,
     files: FileSystem,
 }
 
-/// What was found on disk.
+/// Content of the store at the start.
 #[derive(Debug, Default)]
 pub struct LoadedKeyPair {
-    /// What is current. It may have expired.
+    /// The current certificate, which may have expired.
     pub identity: Option<CertificateKeyPair>,
-    /// What was not as it should be, and what was done about it.
+    /// Problems that were found, and what was done about them.
     pub warnings: Vec<String>,
 }
 
-/// Why nothing could be stored.
+/// Why the store could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum CertStoreError {
-    /// The disk did not do it.
+    /// A disk operation failed, for this reason.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// The key could not be made or written as text.
+    /// The key could not be generated or encoded.
     #[error(transparent)]
     Key(#[from] windlass_pki::Error),
 }
 
 impl CertStore {
-    /// A place for certificates. Nothing is made or read yet.
+    /// Creates a store without touching the disk.
     pub fn new(directory: &Path, prefix: &str, files: FileSystem) -> Self {
         Self { layout: CertDirLayout::new(directory, prefix), files }
     }
 
-    /// Where the current certificate and its key can always be read.
+    /// Returns the path at which the current certificate and key can always be read.
     pub fn current_path(&self) -> PathBuf {
         self.layout.current()
     }
 
-    /// Reads what is current, and tidies up after a process that was killed. What is broken is set
-    /// aside; if there is another certificate that is still good, it becomes the current one.
+    /// Loads the current certificate, and cleans up after a killed process. A broken file is set
+    /// aside; if there is another valid certificate, it becomes current.
     pub fn load(&self, now: OffsetDateTime) -> LoadedKeyPair {
         let mut warnings = Vec::new();
         let pending = self.pending_key(now, &mut warnings).ok().flatten();
@@ -82,14 +82,14 @@ impl CertStore {
         LoadedKeyPair { identity, warnings }
     }
 
-    /// What is current, without a change to anything, for who only wants to tell of it.
+    /// Reads the current certificate without changing anything, for reports.
     pub fn peek(&self) -> Option<CertificateKeyPair> {
         let text = self.files.read(&self.layout.current(), MAX_PEM_BYTES).ok()??;
         CertificateKeyPair::from_pem(&text).ok()
     }
 
-    /// The key that a certificate is being asked for: the one on disk, or else a new one, which is
-    /// on disk when this returns. `holds` is the key of the certificate at hand, which has one.
+    /// Returns the pending key: the one on disk, or a new one, which is on disk on return. `holds`
+    /// is the key of the current certificate, which must not be reused.
     pub fn load_or_create_key(
         &self,
         holds: Option<&PublicKey>,
@@ -106,7 +106,7 @@ impl CertStore {
         }
     }
 
-    /// Makes a new key, in place of the one that a certificate was being asked for.
+    /// Generates a new pending key, replacing the previous one.
     pub fn new_key(&self) -> Result<PrivateKey, CertStoreError> {
         let key = PrivateKey::generate()?;
         self.files.create_directory(self.layout.directory())?;
@@ -114,7 +114,7 @@ impl CertStore {
         Ok(key)
     }
 
-    /// Makes this the current certificate. After an error the one before still is.
+    /// Makes this the current certificate. On error the previous one stays.
     pub fn save(
         &self,
         identity: &CertificateKeyPair,
@@ -127,7 +127,7 @@ impl CertStore {
         let mut warnings = Vec::new();
         let before = self.adopt(now)?;
         self.files.replace_symlink(&self.layout.current(), Path::new(&name))?;
-        // From here on it is stored, whatever happens. What is left over goes next time.
+        // The certificate is stored from here on. The next save removes leftovers.
         self.forget_key(identity, &mut warnings);
         if let Err(error) = self.prune(&name, before.as_deref()) {
             warnings.push(error.to_string());
@@ -138,7 +138,7 @@ impl CertStore {
         Ok(())
     }
 
-    /// Removes the key of a certificate that was stored.
+    /// Removes the pending key of a stored certificate.
     fn forget_key(&self, identity: &CertificateKeyPair, warnings: &mut Vec<String>) {
         let path = self.layout.key();
         let gone = self.files.read(&path, MAX_PEM_BYTES).and_then(|text| match text {
@@ -148,7 +148,7 @@ impl CertStore {
         warnings.extend(gone.err().map(|error| error.to_string()));
     }
 
-    /// The key on disk that a certificate is being asked for. A broken one is set aside.
+    /// Reads the pending key. A broken one is set aside.
     fn pending_key(
         &self,
         now: OffsetDateTime,
@@ -165,7 +165,8 @@ impl CertStore {
         }
     }
 
-    /// Ends a [`Self::save`] that was killed: the certificate for the pending key is here already.
+    /// Completes a [`Self::save`] that was killed: the certificate for the pending key is already
+    /// on disk.
     fn finish(
         &self,
         pending: Option<&PrivateKey>,
@@ -187,7 +188,7 @@ impl CertStore {
         Some(identity)
     }
 
-    /// What is current. What is broken is set aside.
+    /// Reads the current certificate. A broken one is set aside.
     fn current(
         &self,
         now: OffsetDateTime,
@@ -207,7 +208,7 @@ impl CertStore {
                 Some(identity)
             }
             Err(error) => {
-                // The link stays: it leads nowhere until there is something else.
+                // A dangling symlink stays until it is replaced.
                 let broken = match self.files.entry(&path) {
                     Ok(PathEntry::Symlink(target)) => self.layout.directory().join(target),
                     _ => path,
@@ -218,7 +219,7 @@ impl CertStore {
         }
     }
 
-    /// The newest of the other certificates that is still good, which becomes the current one.
+    /// Makes the newest of the other valid certificates current.
     fn another(
         &self,
         now: OffsetDateTime,
@@ -234,13 +235,13 @@ impl CertStore {
         Some(identity)
     }
 
-    /// What kubelet was about to make current when it was killed.
+    /// Reads the certificate that kubelet was about to make current when it was killed.
     fn linked(&self, target: &Path, now: OffsetDateTime) -> Option<(String, CertificateKeyPair)> {
         let name = target.file_name()?.to_str()?;
         self.good_files(now).into_iter().find(|(good, _)| good == name)
     }
 
-    /// A certificate and a key in files of their own, as other tools leave them.
+    /// Reads a certificate and a key in separate files, as other tools leave them.
     fn two_files(&self, warnings: &mut Vec<String>) -> Option<CertificateKeyPair> {
         let [certificate, key] = self.layout.two_files();
         let read = |path: &Path| self.files.read(path, MAX_PEM_BYTES);
@@ -256,7 +257,7 @@ impl CertStore {
         identity.map_err(|cause| warnings.push(error(cause))).ok()
     }
 
-    /// Every certificate here that can be used now, the newest first.
+    /// Returns all valid certificates in the directory, newest first.
     fn good_files(&self, now: OffsetDateTime) -> Vec<(String, CertificateKeyPair)> {
         let names = self.files.list_names(self.layout.directory()).unwrap_or_default();
         let ours = names.into_iter().filter(|name| self.layout.is_certificate_file(name));
@@ -275,8 +276,7 @@ impl CertStore {
         warnings.extend(linked.err().map(|error| error.to_string()));
     }
 
-    /// Gives a current file that is no link a name of its own, and returns the name of what is
-    /// current.
+    /// Renames a current file that is not a symlink, and returns the name of the current file.
     fn adopt(&self, now: OffsetDateTime) -> Result<Option<String>, DiskError> {
         let path = self.layout.current();
         match self.files.entry(&path)? {
@@ -293,13 +293,13 @@ impl CertStore {
         }
     }
 
-    /// A name that nothing has yet.
+    /// Returns a name that is not in use.
     fn free_name(&self, now: OffsetDateTime) -> Result<String, DiskError> {
         let taken = self.files.list_names(self.layout.directory())?;
         Ok(self.layout.free_name(now, |name| taken.iter().any(|taken| taken == name)))
     }
 
-    /// Moves what is broken out of the way. Somebody may want to look at it.
+    /// Renames a broken file, so that an operator can inspect it.
     fn set_aside(&self, path: &Path, why: &dyn Display, now: OffsetDateTime) -> String {
         let (file, aside) = (path.display(), aside(path, now));
         let to = aside.display();
@@ -309,7 +309,7 @@ impl CertStore {
         }
     }
 
-    /// Removes what a killed process was writing, and the link that kubelet leaves behind.
+    /// Removes temporary files of a killed process, and the symlink that kubelet leaves behind.
     fn tidy(&self, warnings: &mut Vec<String>) {
         let ours = |name: &String| {
             durable::is_staged(name)
@@ -324,7 +324,7 @@ impl CertStore {
         warnings.extend(gone.err().map(|error| error.to_string()));
     }
 
-    /// Removes all but the current certificate and the one before.
+    /// Removes all but the current and the previous certificate.
     fn prune(&self, current: &str, before: Option<&str>) -> Result<(), DiskError> {
         let names = self.files.list_names(self.layout.directory())?;
         let kept = |name: &str| name == current || Some(name) == before;

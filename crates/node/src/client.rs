@@ -1,7 +1,8 @@
-//! A client that is the node: it shows the certificate that is current at each handshake.
+//! API client that authenticates as the node, with the certificate that is current at each
+//! handshake.
 //!
-//! With another certificate come other connections. New requests take those at once; what is under
-//! way on the old ones may end, for a while, and then they are closed.
+//! A new certificate comes with new connections. New requests use them at once; requests on old
+//! connections may complete for a grace period, after which these are closed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,14 +30,15 @@ use windlass_runtime::client_error::name_server;
 use crate::key_pair::CertificateKeyPair;
 use crate::tls_resolver::{CurrentKeyPair, TlsCertResolver, is_same_key_pair};
 
-/// How long requests with an old certificate may go on. Watches are begun anew after that.
+/// How long requests with an old certificate may continue. Watches are restarted after that.
 const GRACE: Duration = Duration::from_secs(10);
-/// How long a connection may take to be there, with its handshake.
+/// Time limit of connecting, including the TLS handshake.
 const CONNECT: Duration = Duration::from_secs(15);
-/// How soon a connection is found out on which nobody is any more.
+/// How soon a dead connection is detected.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// A client for the server of `config` that has the current certificate and no other credential.
+/// Creates a client for the server of `config` with the current certificate and no other
+/// credential.
 pub fn connect(config: &Config, current: CurrentKeyPair) -> kube::Result<Client> {
     let mut config = config.clone();
     config.auth_info = AuthInfo::default();
@@ -54,7 +56,7 @@ type HttpClient = legacy::Client<Connector, Body>;
 fn connector(config: &Config, current: CurrentKeyPair) -> kube::Result<Connector> {
     let mut tls = config.rustls_client_config()?;
     tls.client_auth_cert_resolver = TlsCertResolver::new(current);
-    // A session that goes on is that of the certificate it began with.
+    // A resumed session would keep the certificate it started with.
     tls.resumption = Resumption::disabled();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -76,7 +78,7 @@ fn connector(config: &Config, current: CurrentKeyPair) -> kube::Result<Connector
     Ok(connector)
 }
 
-/// The connections of the current certificate.
+/// Connections that use the current certificate.
 struct ConnectionPools {
     connector: Connector,
     current: CurrentKeyPair,
@@ -86,7 +88,7 @@ struct ConnectionPools {
 struct ConnectionPool {
     identity: Option<Arc<CertificateKeyPair>>,
     http: HttpClient,
-    /// Its connections end with this.
+    /// Dropping it closes the connections of this pool.
     _hold: watch::Sender<()>,
 }
 
@@ -97,7 +99,7 @@ impl ConnectionPools {
         Self { connector, current, pool }
     }
 
-    /// Connections with what is current now.
+    /// Returns a client whose connections use the current certificate.
     fn http(&self) -> HttpClient {
         let identity = self.current.borrow().clone();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
@@ -105,7 +107,7 @@ impl ConnectionPools {
             let old = std::mem::replace(&mut *pool, ConnectionPool::new(&self.connector, identity));
             tokio::spawn(async move {
                 let ConnectionPool { http, _hold, .. } = old;
-                // Connections that do nothing end here.
+                // This closes idle connections.
                 drop(http);
                 tokio::time::sleep(GRACE).await;
             });
@@ -122,7 +124,7 @@ impl ConnectionPool {
     }
 }
 
-/// Changes the connections as soon as the certificate changes, also when nobody asks for anything.
+/// Replaces the connections as soon as the certificate changes, even without requests.
 async fn watch_certificate(pools: std::sync::Weak<ConnectionPools>) {
     let Some(mut current) = pools.upgrade().map(|pools| pools.current.clone()) else { return };
     while current.changed().await.is_ok() {
@@ -131,7 +133,7 @@ async fn watch_certificate(pools: std::sync::Weak<ConnectionPools>) {
     }
 }
 
-/// Runs connections until they are no longer wanted.
+/// Runs connections until their pool is dropped.
 #[derive(Clone)]
 struct ConnectionExecutor {
     held: watch::Receiver<()>,
@@ -145,7 +147,7 @@ impl Executor<ConnectionTask> for ConnectionExecutor {
         tokio::spawn(async move {
             tokio::select! {
                 () = task => {}
-                // Nothing is ever sent: this is its end.
+                // Nothing is ever sent; this resolves when the sender is dropped.
                 _ = held.changed() => {}
             }
         });

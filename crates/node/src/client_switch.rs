@@ -1,4 +1,4 @@
-//! Whom to be when asking for a certificate: the node, or somebody who may ask for one.
+//! Chooses the credential for certificate requests: the node's own or the bootstrap credential.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,12 +12,12 @@ use crate::node_certificates::{ClientFactory, RequesterCredential};
 use crate::tls_resolver::CurrentKeyPair;
 use windlass_runtime::client_error::describe;
 
-/// The credentials of a node. Files are read whenever they are needed: somebody may have put a new
-/// one there.
+/// The credentials of a node. Files are read on each use, because an operator may have replaced
+/// them.
 pub struct ClientSwitch {
     boot: BootstrapCredentials,
     clock: Clock,
-    /// There as soon as there is a manager, which needs this first.
+    /// Set once the certificate manager exists, which itself needs this switch.
     current: OnceLock<CurrentKeyPair>,
 }
 
@@ -27,7 +27,7 @@ impl ClientSwitch {
         Arc::new(Self { boot, clock, current: OnceLock::new() })
     }
 
-    /// From now on the node is who this certificate says.
+    /// Sets the certificate with which the node authenticates.
     pub fn set_current(&self, current: CurrentKeyPair) {
         let _ = self.current.set(current);
     }
@@ -49,7 +49,7 @@ impl ClientSwitch {
         })
     }
 
-    /// A client that is the node.
+    /// Returns a client that authenticates as the node.
     async fn node_client(&self) -> Result<Client, String> {
         let current = self.current.get().cloned().ok_or("the node has no certificate")?;
         let config = self.boot.cluster().await?;

@@ -1,4 +1,4 @@
-//! What time it is, in two ways.
+//! Wall-clock and monotonic time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,22 +10,22 @@ use tokio::time::Instant;
 /// A moment on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockReading {
-    /// What the calendar says. It may jump, and certificates go by it.
+    /// Wall-clock time, used for certificates. It may jump.
     pub wall: OffsetDateTime,
-    /// How long ago the process began. It never jumps, and pauses go by it.
+    /// Monotonic time since the process started, used for delays. It never jumps.
     pub since: Duration,
 }
 
-/// Says what time it is.
+/// Returns the current time on both clocks.
 pub type Clock = Arc<dyn Fn() -> ClockReading + Send + Sync>;
 
-/// The clocks of this machine.
+/// Returns the clocks of this host.
 pub fn system() -> Clock {
     let began = Instant::now();
     Arc::new(move || ClockReading { wall: OffsetDateTime::now_utc(), since: began.elapsed() })
 }
 
-/// A time as people read it, to the second.
+/// Formats a time for people, to the second.
 pub fn text(time: OffsetDateTime) -> String {
     let whole = time.replace_nanosecond(0).unwrap_or(time);
     whole.format(&Rfc3339).unwrap_or_else(|_| time.to_string())

@@ -1,4 +1,4 @@
-//! Whole lives of a node that end at any operation on the disk, or whose disk fails there.
+//! Runs of a node that is killed, or whose disk fails, at each disk operation.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,18 +17,18 @@ use crate::testing::node::RotationTestNode;
 use crate::testing::{DiskFailure, FailingDisk, START, client_identity};
 use windlass_runtime::durable::{self, FileSystem};
 
-/// What a node has when a life begins, and so what happens in it.
+/// State of a node before a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SurvivalScenario {
-    /// Nothing but a bootstrap kubeconfig.
+    /// Only a bootstrap kubeconfig, no certificate.
     Bootstrap,
-    /// A certificate that is old.
+    /// A certificate that is due for rotation.
     Rotation,
-    /// A certificate that has expired.
+    /// A certificate that has already expired.
     Absence,
-    /// The file that is current is broken, and the one before is good but old.
+    /// The current file is broken; the previous certificate is valid but due for rotation.
     Corruption,
-    /// A request that was denied, so that another key is needed.
+    /// A denied request, so that a new key is needed.
     Denial,
 }
 
@@ -43,7 +43,7 @@ const SCENARIOS: [SurvivalScenario; 5] = [
 struct SurvivalFixture {
     node: RotationTestNode,
     scenario: SurvivalScenario,
-    /// What is in use when it begins, if that can be used.
+    /// The usable certificate at the start, if there is one.
     old: Option<CertificateKeyPair>,
 }
 
@@ -94,11 +94,10 @@ impl SurvivalFixture {
         )
     }
 
-    /// What the command does, until there is a certificate that is neither old nor expired, and a
-    /// kubeconfig.
+    /// Runs what the command does, until there is a fresh certificate and a kubeconfig.
     async fn live(&self, files: FileSystem) {
         let boot = self.boot(files.clone());
-        // Whatever it says, the manager tries.
+        // The manager tries regardless of the result.
         let loaded = boot.prepare(self.node.now()).loaded;
         let manager = NodeCertificateManager::new(self.node.setup(files), loaded);
         let (_down, shutdown) = watch::channel(false);
@@ -113,7 +112,7 @@ impl SurvivalFixture {
                 tracing::debug!("{error}");
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
-            // It may be in use before it is stored.
+            // The certificate may be in use before it is stored.
             reports.wait_for(|report| report.trouble.is_none()).await.unwrap();
         };
         tokio::select! {
@@ -122,7 +121,7 @@ impl SurvivalFixture {
         }
     }
 
-    /// The same, on a disk that breaks. Returns whether it came to its end.
+    /// Runs the same on a failing disk. Returns whether it completed.
     async fn live_on(&self, breaking: &Arc<FailingDisk>) -> bool {
         tokio::select! {
             biased;
@@ -131,7 +130,7 @@ impl SurvivalFixture {
         }
     }
 
-    /// What is always true, whoever looks: what is current can be used.
+    /// Checks the invariant: the current certificate can be used.
     fn check_current(&self, what: &str) {
         let current = self.node.store(FileSystem::default()).current_path();
         let current =
@@ -140,7 +139,7 @@ impl SurvivalFixture {
         assert!(good || self.scenario != SurvivalScenario::Rotation, "{what}: nothing to use");
     }
 
-    /// What is true in the end.
+    /// Checks the state at the end.
     fn check_end(&self, what: &str) {
         let store = self.node.store(FileSystem::default());
         let current =
@@ -227,7 +226,7 @@ async fn a_node_survives_a_disk_that_fails_at_any_operation() {
                 let world = SurvivalFixture::new(scenario).await;
                 let breaking = FailingDisk::fail_at(at, DiskFailure::Fail(kind));
                 let what = format!("{scenario:?}, {kind} at {at}");
-                // The same process goes on when the disk does.
+                // The same process continues once the disk is repaired.
                 let repair = async {
                     breaking.reached.notified().await;
                     tokio::time::sleep(Duration::from_secs(600)).await;

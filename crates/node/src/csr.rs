@@ -1,7 +1,7 @@
-//! Asking the API for a certificate: a request whose name is made of the key.
+//! Submits CertificateSigningRequests whose names are derived from the key.
 //!
-//! Whoever asks with the same key again, after a restart or a lost answer, finds the request that
-//! it made before.
+//! A requester that submits the same key again, after a restart or a lost response, finds its
+//! earlier request.
 
 mod completion;
 
@@ -27,44 +27,44 @@ use crate::template::{CertificatePurpose, CertificateTemplate};
 
 pub use completion::{CsrOutcome, CsrStage, wait_for_completion};
 
-/// A request for a certificate.
+/// A CertificateSigningRequest of the `certificates.k8s.io` API.
 pub type CsrObject = CertificateSigningRequest;
 
-/// How long the server may take for one answer.
+/// Time limit of one API call.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A request that is on the server.
+/// A request that exists on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmittedCsr {
     /// The name of the CertificateSigningRequest, derived from key and subject.
     pub name: String,
-    /// Which of those that ever had this name it is.
+    /// UID of the request, which distinguishes it from namesakes.
     pub uid: String,
 }
 
-/// Why there is no request.
+/// Why a request could not be submitted.
 #[derive(Debug, thiserror::Error)]
 pub enum CsrSubmitError {
-    /// There is a request of this name that asks for something else.
+    /// A request of this name exists, with different content.
     #[error("request {name} already exists, but {reason}")]
     Incompatible {
         /// The name of the existing request.
         name: String,
-        /// What is wrong with it.
+        /// How the existing request differs.
         reason: String,
     },
-    /// The server refused, or could not be reached.
+    /// The server rejected the call, or could not be reached.
     #[error("{}", describe(.0))]
     Api(#[from] kube::Error),
-    /// The server took too long.
+    /// The API call timed out.
     #[error("the server did not respond within {PATIENCE:?}")]
     Silence,
-    /// What is wanted cannot be written down.
+    /// The template cannot be encoded as a request.
     #[error("cannot encode the request: {0}")]
     Unwritable(#[from] windlass_pki::Error),
 }
 
-/// The name of a request for this key and subject.
+/// Returns the name of a request for this key and subject.
 pub fn request_name(key: &PublicKey, template: &CertificateTemplate, usages: &[&str]) -> String {
     let mut digest = Context::new(&SHA512_256);
     let organizations = template.organizations.iter().map(String::as_bytes);
@@ -77,7 +77,7 @@ pub fn request_name(key: &PublicKey, template: &CertificateTemplate, usages: &[&
     format!("node-csr-{}", URL_SAFE_NO_PAD.encode(digest.finish()))
 }
 
-/// Asks for a certificate, or finds the request that did.
+/// Submits a certificate request, or adopts the existing one.
 pub async fn submit(
     client: &Client,
     purpose: CertificatePurpose,
@@ -109,7 +109,7 @@ pub async fn submit(
                     })?;
                     found
                 }
-                // It went meanwhile.
+                // The request was deleted meanwhile.
                 None => create().await?,
             }
         }
@@ -118,8 +118,8 @@ pub async fn submit(
     Ok(SubmittedCsr { name, uid: found.uid().unwrap_or_default() })
 }
 
-/// Whether a request asks for what we want, for our key. Kubernetes does not look at the names,
-/// but we want them.
+/// Checks whether a request is for our template and key. Kubernetes does not check the names, but
+/// we require them.
 fn check_compatible(
     found: &CsrObject,
     purpose: CertificatePurpose,
@@ -154,7 +154,7 @@ fn check_compatible(
     Ok(())
 }
 
-/// What the server answers, if it does in time.
+/// Runs an API call with a time limit.
 pub(crate) async fn call_api<T>(
     call: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, CsrSubmitError> {

@@ -1,7 +1,7 @@
-//! Events on the Node, so that `kubectl describe node` says what is the matter.
+//! Events on the Node, shown by `kubectl describe node`.
 //!
-//! They are a courtesy: the log and the status say the same. So there are few of them, and one that
-//! cannot be written holds up nothing.
+//! They are best effort: the log and the status contain the same. So there are few of them, and a
+//! failed write blocks nothing.
 
 use kube::Client;
 use tokio::sync::broadcast::Receiver;
@@ -18,7 +18,7 @@ use crate::template::CertificatePurpose;
 /// Action of events about certificates.
 pub(crate) const RENEWING: &str = "RenewingCertificate";
 
-/// Writes what happens to one certificate on its node, until nothing can happen any more.
+/// Records the notices of one certificate as events on its Node, until the manager is gone.
 pub async fn record_notices(
     client: Client,
     node: String,

@@ -1,11 +1,11 @@
-//! Whether other users of the machine have access to the directory in which an agent keeps the keys,
-//! tokens and secrets of pods.
+//! Checks whether other users of the host have access to the directory with the keys, tokens and
+//! secrets of pods.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// What is wrong with the permissions of a root directory, and how to correct it. None if nothing is,
-/// or if it does not exist.
+/// Returns what is wrong with the permissions of a root directory, with the remedy. `None` if
+/// nothing is, or if it does not exist.
 pub fn check(root_dir: &Path) -> Option<String> {
     let shown = root_dir.display();
     if let Ok(Some(untrusted)) = windlass_safe_path::find_untrusted_directory(root_dir) {

@@ -1,11 +1,11 @@
-//! Features of the agent that can be turned off, under Kubernetes' names for them.
+//! Feature gates of the agent, with Kubernetes' names.
 
 /// The feature gates of the agent, by Kubernetes' names; all default to on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeatureGates {
-    /// `ClusterTrustBundleProjection`: volumes may hold trust bundles.
+    /// `ClusterTrustBundleProjection`: volumes may contain trust bundles.
     pub cluster_trust_bundle_projection: bool,
-    /// `PodCertificateRequest`: volumes may hold certificates of pods.
+    /// `PodCertificateRequest`: volumes may contain certificates of pods.
     pub pod_certificate_request: bool,
 }
 

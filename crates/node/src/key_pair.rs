@@ -1,10 +1,10 @@
-//! A certificate, those that vouch for it, and its key.
+//! A certificate with its intermediates and its key.
 
 use time::OffsetDateTime;
 use windlass_pki::{BlockError, Error, ForeignCertificate, PrivateKey, PublicKey, SubjectKey, pem};
 use zeroize::Zeroizing;
 
-/// A certificate that can be used: key and certificate match.
+/// A certificate chain with the matching private key.
 #[derive(Debug)]
 pub struct CertificateKeyPair {
     leaf: ForeignCertificate,
@@ -12,16 +12,16 @@ pub struct CertificateKeyPair {
     key: PrivateKey,
 }
 
-/// Why something is not an [`CertificateKeyPair`].
+/// Why something is not a [`CertificateKeyPair`].
 #[derive(Debug, thiserror::Error)]
 pub enum KeyPairError {
     /// The text is not PEM.
     #[error(transparent)]
     Pem(#[from] pem::PemError),
-    /// A signer's text is not what it should be.
+    /// The signer's text is not a valid chain.
     #[error(transparent)]
     Blocks(#[from] BlockError),
-    /// A certificate or the key cannot be read.
+    /// A certificate or the key cannot be parsed.
     #[error(transparent)]
     Unreadable(#[from] Error),
     /// The input contains no certificate at all.
@@ -33,7 +33,7 @@ pub enum KeyPairError {
 }
 
 impl CertificateKeyPair {
-    /// Joins a key and its certificate, which comes first in the chain.
+    /// Creates a pair from a key and its chain, leaf first.
     pub fn new(chain: Vec<ForeignCertificate>, key: PrivateKey) -> Result<Self, KeyPairError> {
         let mut chain = chain.into_iter();
         let leaf = chain.next().ok_or(KeyPairError::Empty)?;
@@ -43,21 +43,21 @@ impl CertificateKeyPair {
         Ok(Self { leaf, others: chain.collect(), key })
     }
 
-    /// Reads certificates and a key that stand in one text.
+    /// Parses certificates and a key from one text.
     pub fn from_pem(text: &[u8]) -> Result<Self, KeyPairError> {
         let (mut chain, mut keys) = (Vec::new(), room(text.len()));
         for block in pem::blocks(text)? {
             if block.label == pem::CERTIFICATE {
                 chain.push(ForeignCertificate::from_der(&block.contents)?);
             } else {
-                // The reader of keys judges what it is.
+                // The key parser validates the label.
                 keys.push_str(&pem::encode(&block.label, &block.contents));
             }
         }
         Self::new(chain, PrivateKey::from_pem(keys.as_bytes())?)
     }
 
-    /// Reads certificates from one text and the key from another. They may be the same.
+    /// Parses certificates from one text and the key from another. They may be the same.
     pub fn from_cert_and_key(certificates: &[u8], key: &[u8]) -> Result<Self, KeyPairError> {
         let wanted = |label: &str, certificate| (label == pem::CERTIFICATE) == certificate;
         let mut joined = room(certificates.len().saturating_add(key.len()));
@@ -69,7 +69,7 @@ impl CertificateKeyPair {
         Self::from_pem(joined.as_bytes())
     }
 
-    /// Writes the certificates and then the key, as kubelet does.
+    /// Encodes the certificates and then the key, as kubelet does.
     pub fn to_pem(&self) -> Result<Zeroizing<String>, Error> {
         let certificates = pem::encode_certificates(self.chain().map(|c| c.der()));
         let key = self.key.to_pem()?;
@@ -84,7 +84,7 @@ impl CertificateKeyPair {
         &self.leaf
     }
 
-    /// The certificate, and those that vouch for it.
+    /// Returns the certificate and its intermediates, leaf first.
     pub fn chain(&self) -> impl Iterator<Item = &ForeignCertificate> {
         std::iter::once(&self.leaf).chain(&self.others)
     }
@@ -94,24 +94,25 @@ impl CertificateKeyPair {
         &self.key
     }
 
-    /// When the first of its certificates ends.
+    /// Returns when the first of its certificates expires.
     pub fn expires(&self) -> OffsetDateTime {
         self.chain().map(ForeignCertificate::not_after).fold(self.leaf.not_after(), Ord::min)
     }
 
-    /// Whether nothing of it has expired. That it has not begun is for those to say who verify it:
-    /// their clock may be the right one.
+    /// Returns whether no certificate has expired. Certificates that are not valid yet are left to
+    /// verifiers, whose clock may be the right one.
     pub fn is_valid_at(&self, now: OffsetDateTime) -> bool {
         self.expires() >= now
     }
 }
 
-/// Whether a certificate is for this key.
+/// Returns whether a certificate is for this key.
 pub fn matches_key(certificate: &ForeignCertificate, key: &PublicKey) -> bool {
     SubjectKey::from_der(key.as_der()).is_ok_and(|key| *certificate.public_key() == key)
 }
 
-/// Room for text with a key: growing would leave copies of it behind. Lines may be shorter than they were.
+/// Allocates space for text with a key: growing would leave copies of it behind. Lines may be
+/// shorter than they were.
 fn room(bytes: usize) -> Zeroizing<String> {
     Zeroizing::new(String::with_capacity(bytes.saturating_mul(2)))
 }

@@ -1,6 +1,7 @@
-//! Obtains one certificate and keeps it good.
+//! Obtains and rotates one certificate of the node.
 //!
-//! [`state_machine`] decides; this performs. Everybody who uses the certificate asks [`NodeCertificateManager::current`].
+//! [`state_machine`] decides; this module performs. All users of the certificate get it from
+//! [`NodeCertificateManager::current`].
 
 pub mod report;
 pub mod state_machine;
@@ -31,36 +32,36 @@ pub use report::{
 };
 pub use state_machine::RequesterCredential;
 
-/// Makes a client that asks as somebody, or says why it cannot: that is shown to operators.
+/// Creates a client for a credential, or returns why it cannot, for operators.
 pub type ClientFactory =
     Arc<dyn Fn(RequesterCredential) -> BoxFuture<'static, Result<Client, String>> + Send + Sync>;
 
-/// Random numbers from 0 to 1.
+/// Returns random numbers from 0 to 1.
 pub type RandomSource = Arc<dyn Fn() -> f64 + Send + Sync>;
 
-/// What a manager is made of.
+/// Configuration and dependencies of a certificate manager.
 #[derive(Clone)]
 pub struct NodeCertificateConfig {
-    /// What the certificate is for.
+    /// What the certificate is for: client or serving.
     pub purpose: CertificatePurpose,
     /// The certificate store that holds the certificate and its pending key.
     pub store: CertStore,
-    /// What has to be in it; nothing is asked for while this is not known.
+    /// Required content; nothing is requested while this is `None`.
     pub templates: watch::Receiver<Option<CertificateTemplate>>,
     /// Creates API clients for the node's or the bootstrap credential.
     pub clients: ClientFactory,
     /// Source of wall-clock time for rotation and monotonic time for retries.
     pub clock: Clock,
-    /// So that nodes that began together do not ask together.
+    /// Random numbers that spread the requests of nodes started together.
     pub random: RandomSource,
-    /// How fast things are tried again.
+    /// Retry delays and request limits.
     pub pace: RetryPolicy,
 }
 
-/// Obtains one certificate and keeps it good, while it runs.
+/// Obtains and rotates one certificate while `run` is running.
 pub struct NodeCertificateManager {
     setup: NodeCertificateConfig,
-    /// Taken by whoever runs it.
+    /// Taken by the first call of `run`.
     machine: Mutex<Option<RotationStateMachine>>,
     current: watch::Sender<Option<Arc<CertificateKeyPair>>>,
     report: watch::Sender<NodeCertificateReport>,
@@ -71,11 +72,11 @@ pub struct NodeCertificateManager {
 const NEW_TOKEN: &str = "; the bootstrap token has expired or was deleted: create one with \
                          windlass token create and put it into the bootstrap kubeconfig";
 
-/// How many notices wait for somebody who is slow.
+/// Capacity of the notice channel for slow receivers.
 const NOTICES: usize = 64;
 
 impl NodeCertificateManager {
-    /// Begins with what was loaded from its store. Nothing is asked for before it runs.
+    /// Starts from the loaded certificate. Nothing is requested before `run`.
     pub fn new(setup: NodeCertificateConfig, loaded: LoadedKeyPair) -> Self {
         let found = loaded.identity.map(Arc::new);
         let random = (setup.random)();
@@ -91,29 +92,29 @@ impl NodeCertificateManager {
         }
     }
 
-    /// The certificate to use, now and whenever there is another. It may have expired: whoever
-    /// verifies it knows best what time it is.
+    /// Returns the certificate to use, updated on rotation. It may have expired: the verifier's
+    /// clock decides.
     pub fn current(&self) -> watch::Receiver<Option<Arc<CertificateKeyPair>>> {
         self.current.subscribe()
     }
 
-    /// What it holds, until when, what it waits for and why.
+    /// Returns the current certificate, activity and last failure.
     pub fn report(&self) -> NodeCertificateReport {
         self.report.borrow().clone()
     }
 
-    /// The report, now and whenever it changes.
+    /// Returns the report, updated on every change.
     pub fn reports(&self) -> watch::Receiver<NodeCertificateReport> {
         self.report.subscribe()
     }
 
-    /// What happens from now on that is worth an event.
+    /// Subscribes to the notices that are reported as events.
     pub fn notices(&self) -> broadcast::Receiver<RotationNotice> {
         self.notices.subscribe()
     }
 
-    /// Waits until there is a certificate that has not expired. If there is none in time, this is
-    /// what stands in the way.
+    /// Waits until there is an unexpired certificate. On timeout, returns the report with the
+    /// reason.
     pub async fn ready(
         &self,
         patience: Duration,
@@ -127,7 +128,7 @@ impl NodeCertificateManager {
         found.ok_or_else(|| self.report())
     }
 
-    /// Does what is to be done until it is told to end. Runs once: another call ends at once.
+    /// Performs the actions until shutdown. Runs once: a second call returns at once.
     pub async fn run(&self, mut shutdown: watch::Receiver<bool>) {
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(machine) = machine else { return };
@@ -149,7 +150,7 @@ struct NodeCertificateDriver<'a> {
     manager: &'a NodeCertificateManager,
     machine: RotationStateMachine,
     job: Option<BoxFuture<'static, RotationEvent>>,
-    /// How far it has come.
+    /// Receives the progress of the job.
     progress: mpsc::UnboundedSender<RotationEvent>,
     told: mpsc::UnboundedReceiver<RotationEvent>,
 }
@@ -164,7 +165,7 @@ impl NodeCertificateDriver<'_> {
         loop {
             let pause = self.machine.idle_for((self.manager.setup.clock)());
             let event = tokio::select! {
-                // What a job tells comes before how it ends.
+                // Progress of a job is handled before its result.
                 biased;
                 Some(event) = self.told.recv() => event,
                 event = await_job(&mut self.job) => {
@@ -211,14 +212,14 @@ impl NodeCertificateDriver<'_> {
             RotationAction::Publish(identity) => self.manager.publish(identity),
             RotationAction::Notify(notice) => {
                 log(setup.purpose, &notice);
-                // Nobody need listen.
+                // There may be no receiver.
                 let _ = self.manager.notices.send(notice);
             }
         }
     }
 }
 
-/// How a job ends, if there is one.
+/// Waits for the result of the job; pending if there is none.
 async fn await_job(job: &mut Option<BoxFuture<'static, RotationEvent>>) -> RotationEvent {
     match job {
         Some(job) => Pin::new(job).await,
@@ -306,7 +307,7 @@ impl RotationRequest {
     }
 }
 
-/// What came of a request.
+/// Converts the outcome of a request to a key pair.
 fn key_pair_from_outcome(
     outcome: CsrOutcome,
     name: &str,
@@ -334,7 +335,7 @@ fn key_pair_from_outcome(
     Err(trouble(cause, message))
 }
 
-/// Does what waits for the disk where it holds nobody up.
+/// Runs blocking disk access on another thread.
 async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, CertStoreError> + Send + 'static,
 ) -> Result<T, CertificateFailure> {
@@ -368,7 +369,7 @@ impl From<CsrSubmitError> for CertificateFailure {
                 401 => FailureCause::Unauthorized,
                 403 => FailureCause::Forbidden,
                 404 => FailureCause::NotServed,
-                // It will not take it another time either.
+                // A retry would be rejected as well.
                 400 | 422 => FailureCause::Unwritable,
                 _ => FailureCause::ServerError,
             },

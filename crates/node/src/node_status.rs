@@ -1,7 +1,6 @@
-//! The node on the server: its object, its status, and a heartbeat every ten seconds.
+//! The Node object on the server: its status, and a heartbeat every ten seconds.
 //!
-//! A node that has a kubelet is that kubelet's: nothing is written about it then, and its addresses
-//! are read.
+//! If a kubelet reports for the node, nothing is written about it, and its addresses are read.
 
 pub mod address;
 pub mod object;
@@ -27,55 +26,55 @@ use object::{HostInfo, is_ready, is_reported_by_kubelet, serving_template};
 
 /// Namespace of the node leases that hold heartbeats.
 const LEASES: &str = "kube-node-lease";
-/// How often there is one.
+/// Interval between heartbeats of the node.
 const BEAT: Duration = Duration::from_secs(10);
-/// How soon the first is tried again.
+/// Retry delay of the first heartbeat.
 const SOON: Duration = Duration::from_secs(1);
-/// How often the status is written although nothing has changed.
+/// Interval of status writes without a change.
 const STATUS: Duration = Duration::from_secs(5 * 60);
-/// A gap of this length between heartbeats means that one was missed: the node may have been marked as
-/// lost, in which case its status is written at once.
+/// A gap of this length between heartbeats means that one was missed: the node may have been marked
+/// as lost, so its status is written at once.
 const GAP: Duration = Duration::from_secs(15);
 
-/// What is known of the node on the server.
+/// State of the Node object on the server.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRegistration {
     /// UID of the Node object; `None` until it is created or found.
     pub uid: Option<String>,
-    /// Whether a kubelet reports for it, and not we.
+    /// Whether a kubelet reports for the node instead of this agent.
     pub kubelet: bool,
-    /// Where the node serves, if it does.
+    /// Port that the node serves on, if it does.
     pub port: Option<u16>,
-    /// Where it says that it is.
+    /// Addresses in the status of the Node.
     pub addresses: Vec<IpAddr>,
-    /// When the last heartbeat arrived.
+    /// Time of the last successful heartbeat.
     pub heartbeat: Option<OffsetDateTime>,
     /// The last error; `None` after a successful report or heartbeat.
     pub problem: Option<String>,
 }
 
-/// Keeps the node on the server.
+/// Registers the node and sends heartbeats.
 pub struct NodeRegistrar {
-    /// Who the node is there.
+    /// API client with the node's credentials.
     pub client: Client,
-    /// Where the server is, to find out by which address it is reached: host and port.
+    /// Host and port of the server, to detect the node's address towards it.
     pub server: (String, u16),
-    /// Addresses that somebody has chosen; none if they are to be found out.
+    /// Configured addresses; detected if empty.
     pub chosen: Vec<IpAddr>,
-    /// The machine; its addresses are filled in.
+    /// Information about the host; its addresses are filled in.
     pub host: HostInfo,
     /// Source of time for heartbeats and status updates.
     pub clock: Clock,
-    /// So that nodes that began together do not beat together.
+    /// Random numbers that spread the heartbeats of nodes started together.
     pub random: RandomSource,
-    /// What is known, for others to read.
+    /// Publishes the state of the registration.
     pub registration: watch::Sender<NodeRegistration>,
-    /// What the serving certificate has to say.
+    /// Publishes the required content of the serving certificate.
     pub templates: watch::Sender<Option<CertificateTemplate>>,
 }
 
 impl NodeRegistrar {
-    /// Registers and beats until it is dropped.
+    /// Registers the node and sends heartbeats until dropped.
     pub async fn run(mut self) {
         let (mut lease, mut written) = (None, None::<Instant>);
         let (mut pause, mut last, mut doubt) = (SOON, None::<ClockReading>, false);
@@ -108,13 +107,13 @@ impl NodeRegistrar {
         }
     }
 
-    /// Whether the machine is somewhere else than before.
+    /// Detects the addresses. Returns whether they changed.
     async fn refresh_addresses(&mut self) -> bool {
         let found = match self.chosen.is_empty() {
             false => self.chosen.clone(),
             true => address::local_address_towards(&self.server).await.into_iter().collect(),
         };
-        // Without a network there is nobody to tell either.
+        // Without a network the server cannot be reached either.
         if found.is_empty() || found == self.host.addresses {
             return false;
         }
@@ -122,13 +121,13 @@ impl NodeRegistrar {
         true
     }
 
-    /// Whether the Node on the server says that it is ready, as this agent has written.
+    /// Returns whether the Node on the server is ready, as this agent reported.
     async fn is_ready(&self) -> Result<bool, String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         Ok(call_api(nodes.get_opt(&self.host.name)).await?.as_ref().is_some_and(is_ready))
     }
 
-    /// Sees to it that the node is there and says what is true.
+    /// Creates the Node if it is missing, and updates its labels and status.
     async fn report(&self) -> Result<(), String> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let name = &self.host.name;
@@ -168,8 +167,8 @@ impl NodeRegistrar {
         Ok(())
     }
 
-    /// Renews the lease that was written last, or finds or makes it. `fresh` if the node was reported
-    /// just now.
+    /// Renews the lease that was written last, or finds or creates it. `fresh` if the node was
+    /// reported just now.
     async fn renew_lease(&self, last: Option<Lease>, fresh: bool) -> Result<Lease, String> {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
         let (name, params) = (&self.host.name, PostParams::default());
@@ -181,7 +180,7 @@ impl NodeRegistrar {
         if let Some(last) = last {
             match attempt(leases.replace(name, &params, &next(Some(last)))).await {
                 Ok(lease) => return Ok(self.lease_with_heartbeat(lease, now)),
-                // Somebody else has written or deleted it: that is looked at below.
+                // Another writer changed or deleted it: handled below.
                 Err(NodeApiError::Refused(404 | 409, _)) => {}
                 Err(trial) => return Err(trial.text()),
             }
@@ -189,7 +188,7 @@ impl NodeRegistrar {
         let lease = match call_api(leases.get_opt(name)).await? {
             Some(found) => call_api(leases.replace(name, &params, &next(Some(found)))).await?,
             None => {
-                // A lease goes with its node: that may be gone as well.
+                // A lease is deleted with its Node, which may be gone as well.
                 if !fresh {
                     self.report().await?;
                 }
@@ -204,7 +203,7 @@ impl NodeRegistrar {
         lease
     }
 
-    /// Remembers what went wrong, and tells of it once.
+    /// Records the last error, and logs it once.
     fn record_outcome(&self, outcome: Result<(), String>) -> bool {
         let problem = outcome.err();
         let fine = problem.is_none();
@@ -229,14 +228,14 @@ impl NodeRegistrar {
     }
 }
 
-/// How long ago this was, by the clock that says more: one stands still while the machine sleeps, and
+/// Returns the elapsed time by the clock that says more: one stops while the host is suspended, and
 /// the other may be set back.
 fn elapsed(last: ClockReading, now: ClockReading) -> Duration {
     let wall = Duration::try_from(now.wall - last.wall).unwrap_or_default();
     wall.max(now.since.saturating_sub(last.since))
 }
 
-/// Why the server did not do it.
+/// Why an API call failed.
 enum NodeApiError {
     Refused(u16, String),
     Failed(String),

@@ -40,7 +40,7 @@ pub struct HostProjection {
     pub namespace: String,
     /// The sources of the volume; those that need a pod are rejected.
     pub definition: VolumeDefinition,
-    /// User and group that the files belong to.
+    /// User and group that own the files.
     pub readers: VolumeReaders,
     /// Common name of its certificates; `None` is the name of the node.
     pub common_name: Option<String>,

@@ -1,7 +1,7 @@
-//! The node's own server: health and metrics, over TLS for others or plainly for this machine.
+//! Server for health and metrics: over TLS for others, or plain HTTP for this host.
 //!
-//! The certificate is asked for at each handshake, so a new one needs no restart. Connections with
-//! an old one end with their next answer, or after a while in which nobody asks.
+//! The certificate is looked up at each handshake, so a new one needs no restart. Connections with
+//! an old one end with their next response, or after an idle period.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -27,30 +27,31 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::tls_resolver::{CurrentKeyPair, TlsCertResolver};
 
-/// Connections at a time. One more closes the oldest: whoever reaches the address can hold connections open, and
-/// health checks must not wait for that to end.
+/// Limit of concurrent connections. One more closes the oldest: anyone who reaches the address can
+/// hold connections open, and health checks must not wait for these.
 const CONNECTIONS: usize = 64;
-/// How long a connection may last: one that is only held open is in the others' way.
+/// Longest lifetime of a connection, because idle ones block others.
 const LIFETIME: Duration = Duration::from_secs(60);
-/// How long a handshake may take.
+/// Time limit of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// How long somebody who has just come may take to ask, after which an old connection is closed.
+/// How long a new connection may take for its first request after the certificate changed; then it
+/// is closed.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// What there is to read, by its path.
+/// Returns the status and text of a page by its path.
 pub type PageHandler = Arc<dyn Fn(&str) -> Option<(StatusCode, String)> + Send + Sync>;
 
-/// Who gets in, and how.
+/// Transport of the server: plain HTTP or TLS.
 #[derive(Clone)]
 pub enum ServingTransport {
     /// Plain HTTP; anyone who can reach the address can read the pages.
     Plain,
-    /// Whoever trusts our certificate. Handshakes fail while there is none.
+    /// TLS with the current certificate. Handshakes fail while there is none.
     Tls(CurrentKeyPair),
 }
 
-/// Serves until it is dropped.
+/// Serves the pages until it is dropped.
 pub async fn serve(listener: TcpListener, door: ServingTransport, pages: PageHandler) {
     let acceptor = match &door {
         ServingTransport::Plain => None,
@@ -66,7 +67,7 @@ pub async fn serve(listener: TcpListener, door: ServingTransport, pages: PageHan
     let mut oldest: VecDeque<AbortHandle> = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of file descriptors, most likely.
+            // Most likely out of file descriptors.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
@@ -94,7 +95,7 @@ fn config(current: CurrentKeyPair) -> Result<ServerConfig, rustls::Error> {
     let config =
         ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = config.with_no_client_auth().with_cert_resolver(TlsCertResolver::new(current));
-    // A session that goes on is that of the certificate it began with.
+    // A resumed session would keep the certificate it started with.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
@@ -106,7 +107,7 @@ async fn serve_tls_connection(
     mut current: CurrentKeyPair,
     pages: PageHandler,
 ) {
-    // Whatever is new from here on is not what this connection has.
+    // Later changes concern certificates that this connection does not have.
     current.mark_unchanged();
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else {
         return;
@@ -119,7 +120,7 @@ async fn serve_tls_connection(
     serve_connection(stream, pages, changed).await;
 }
 
-/// Answers on a connection; after `enough` only once more.
+/// Serves a connection; after `enough`, only one more response.
 async fn serve_connection<S>(stream: S, pages: PageHandler, enough: impl Future<Output = ()>)
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,11 +1,11 @@
-//! What volumes are made of, as the server has it: watched, and asked for.
+//! Sources of volumes on the API server: watched or requested.
 //!
 //! - [`pods`]: the pods of this node.
 //! - [`bundles`]: all ClusterTrustBundles.
-//! - [`objects`]: those ConfigMaps and Secrets that volumes name.
-//! - [`tokens`]: tokens of service accounts.
+//! - [`objects`]: the ConfigMaps and Secrets that volumes reference.
+//! - [`tokens`]: service account tokens.
 //!
-//! Whoever makes volumes is woken by a [`SourceChange`] that says what has changed.
+//! A [`SourceChange`] tells the volume manager what has changed.
 
 pub mod bundles;
 pub mod objects;
@@ -19,19 +19,19 @@ use tokio::task::AbortHandle;
 
 use crate::volume::id::VolumeId;
 
-/// Something has changed that volumes depend on.
+/// A change of something that volumes depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceChange {
     /// A watched ConfigMap or Secret changed or was deleted.
     Object(objects::ObjectId),
-    /// A token or a certificate of this volume.
+    /// A token or certificate of this volume changed.
     Volume(VolumeId),
 }
 
 /// Sends changes to the volume manager; the channel is unbounded.
 pub type ChangeSender = mpsc::UnboundedSender<SourceChange>;
 
-/// Something that goes on for as long as this is kept.
+/// A task that is aborted on drop.
 struct AbortOnDrop(AbortHandle);
 
 impl AbortOnDrop {

@@ -1,4 +1,4 @@
-//! What the agent holds, waits for and why, in a file that `windlass node status` reads.
+//! Status file of the agent, read by `windlass node status`: certificates, activities and failures.
 
 use std::path::{Path, PathBuf};
 
@@ -15,18 +15,18 @@ use windlass_runtime::file_lock::DirectoryLock;
 
 /// Name of the status file, in the agent's root directory.
 pub const FILE: &str = "windlass-node-status.json";
-/// Nothing in it is secret.
+/// The file contains no secrets.
 const READABLE: u32 = 0o644;
-/// How many volumes with problems are named.
+/// Limit of listed volumes with problems.
 const MOST_PROBLEMS: usize = 20;
-/// How many certificates in volumes are listed. The file stays far below [`LARGEST`].
+/// Limit of listed certificates in volumes. The file stays far below [`LARGEST`].
 const MOST_CERTIFICATES: usize = 200;
-/// How many alternative names are listed of one certificate.
+/// Limit of alternative names listed per certificate.
 const MOST_NAMES: usize = 10;
-/// Larger ones are not ours.
+/// Size limit in bytes; a larger file is not ours.
 const LARGEST: usize = 1 << 20;
 
-/// Everything that can be told of an agent.
+/// Content of the status file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
@@ -35,46 +35,46 @@ pub struct AgentStatus {
     /// Wall-clock time at which the agent wrote the file.
     #[serde(with = "time::serde::rfc3339")]
     pub written: OffsetDateTime,
-    /// The process that wrote it.
+    /// PID of the process that wrote the file.
     pub process: u32,
-    /// Where its current certificates are.
+    /// Absolute path of the certificate directory.
     pub certificate_directory: PathBuf,
     /// The node's client certificate and, if it is rotated, the serving certificate.
     pub certificates: Vec<CertificateStatus>,
-    /// What the server has of it.
+    /// State of the Node object on the server.
     pub server: RegistrationStatus,
     /// The state of the volumes of pods and of the host.
     #[serde(default)]
     pub volumes: VolumesStatus,
 }
 
-/// The volumes of a node.
+/// State of all volumes of a node.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumesStatus {
-    /// What is wrong with the file of the machine's own; those of the last good one are kept.
+    /// Why the projections file was rejected; the previous projections stay in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_problem: Option<String>,
-    /// How many have the files that they should have. Each volume is counted once: as ready, blocked or
+    /// Number of volumes with up-to-date files. Each volume is counted once: as ready, blocked or
     /// pending.
     pub ready: usize,
-    /// How many do not, and keep older files or have none.
+    /// Number of volumes with stale files or none.
     pub blocked: usize,
-    /// How many have not been examined yet.
+    /// Number of volumes not inspected yet.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pending: usize,
-    /// Some of those, and why.
+    /// Some of the blocked volumes, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<VolumeProblem>,
-    /// The certificates in their files; those that expire first are listed.
+    /// Certificates in the volumes, those that expire first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<VolumeCertificate>,
-    /// How many more certificates there are.
+    /// Number of certificates that are not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_certificates: usize,
 }
 
-/// A certificate in a volume.
+/// A certificate in a volume's files.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeCertificate {
@@ -85,7 +85,7 @@ pub struct VolumeCertificate {
     /// The common name of its subject.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub common_name: String,
-    /// The first of its alternative names.
+    /// Its first alternative names, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
     /// The common name of its issuer.
@@ -101,19 +101,19 @@ pub struct VolumeCertificate {
     pub not_after: OffsetDateTime,
 }
 
-/// What is the matter with a volume.
+/// Why a volume is blocked.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeProblem {
     /// `host/name` for a projection, `namespace/pod/volume` for a pod's volume.
     pub volume: String,
-    /// Whether it has older files.
+    /// Whether the volume has stale files.
     pub ready: bool,
-    /// What stands in the way.
+    /// The reason why it is blocked.
     pub message: String,
 }
 
-/// A certificate, or the want of one.
+/// State of one certificate of the node.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
@@ -129,16 +129,16 @@ pub struct CertificateStatus {
     /// The last failure; `None` once a certificate is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<CertificateProblem>,
-    /// How often something went wrong since the start.
+    /// Number of failures since the start.
     pub errors: u64,
-    /// How many were stored since the start.
+    /// Number of certificates stored since the start.
     pub stored: u64,
-    /// What was not as it should be on disk at the start.
+    /// Problems found in the certificate store at the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// A certificate that is there.
+/// The certificate that is in use.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentCertificateStatus {
@@ -146,24 +146,24 @@ pub struct CurrentCertificateStatus {
     pub common_name: String,
     /// Organizations of the subject, which are the Kubernetes groups.
     pub organizations: Vec<String>,
-    /// The DNS names it speaks for.
+    /// DNS names among its alternative names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dns_names: Vec<String>,
-    /// The addresses it speaks for.
+    /// IP addresses among its alternative names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip_addresses: Vec<String>,
     /// Serial number of the certificate, in hexadecimal digits.
     pub serial: String,
-    /// From when on it is good.
+    /// Start of the validity, from the certificate.
     #[serde(with = "time::serde::rfc3339")]
     pub not_before: OffsetDateTime,
     /// End of the validity, from the certificate.
     #[serde(with = "time::serde::rfc3339")]
     pub not_after: OffsetDateTime,
-    /// When the next one will be asked for.
+    /// When the next certificate will be requested.
     #[serde(with = "time::serde::rfc3339")]
     pub rotate_at: OffsetDateTime,
-    /// What should be in it and is not.
+    /// Required names that the certificate lacks, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacking: Option<String>,
 }
@@ -176,7 +176,7 @@ pub struct ActivityStatus {
     pub state: String,
     /// The same as a sentence for people; the wording may change.
     pub text: String,
-    /// The request that is waited for.
+    /// Name of the pending request, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
 }
@@ -190,13 +190,13 @@ pub struct CertificateProblem {
     pub message: String,
 }
 
-/// What the server has of the node.
+/// State of the Node object on the server.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrationStatus {
-    /// Whether the node is there.
+    /// Whether the Node object exists.
     pub registered: bool,
-    /// Whether a kubelet reports for it.
+    /// Whether a kubelet reports for the node.
     pub kubelet: bool,
     /// IP addresses in the status of the Node object; may be empty.
     pub addresses: Vec<String>,
@@ -206,18 +206,18 @@ pub struct RegistrationStatus {
 }
 
 impl AgentStatus {
-    /// Writes it where it is looked for.
+    /// Writes the status file to a directory.
     pub fn write(&self, directory: &Path, files: &FileSystem) -> Result<(), DiskError> {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
         let path = directory.join(FILE);
         match files.replace(&path, &text, READABLE) {
-            // That it is full is what has to be told.
+            // A full disk is exactly what must be reported.
             Err(error) if error.is_full() => files.overwrite(&path, &text),
             written => written,
         }
     }
 
-    /// Reads what an agent has written, if one has.
+    /// Reads the status file of an agent, if there is one.
     pub fn read(directory: &Path) -> Result<Option<Self>, String> {
         let path = directory.join(FILE);
         let text = FileSystem::default().read(&path, LARGEST).map_err(|error| error.to_string())?;
@@ -227,13 +227,13 @@ impl AgentStatus {
     }
 }
 
-/// Whether an agent keeps its certificates in this directory now.
+/// Returns whether a running agent uses this certificate directory.
 pub fn is_running(directory: &Path) -> std::io::Result<bool> {
     DirectoryLock::is_held(directory)
 }
 
 impl CertificateStatus {
-    /// What is told of a manager.
+    /// Converts the report of a certificate manager.
     pub fn from_report(report: &NodeCertificateReport) -> Self {
         let purpose = match report.purpose {
             CertificatePurpose::Client => "client",
@@ -297,7 +297,7 @@ impl ActivityStatus {
 }
 
 impl RegistrationStatus {
-    /// What is told of the node on the server.
+    /// Converts the state of the registration.
     pub fn from_registration(known: &NodeRegistration) -> Self {
         Self {
             registered: known.uid.is_some(),
@@ -309,7 +309,7 @@ impl RegistrationStatus {
 }
 
 impl VolumesStatus {
-    /// What is told of volumes.
+    /// Summarizes the reports of all volumes.
     pub fn from_reports(reports: &VolumeReports, wrong: Option<&str>) -> Self {
         let blocked = reports.iter().filter_map(|(id, report)| {
             let (ready, message) = (report.ready, report.blocked.clone()?);
@@ -360,7 +360,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// A moment, to the second.
+/// Formats a time, to the second.
 fn moment(time: OffsetDateTime) -> String {
     let whole = time.replace_nanosecond(0).unwrap_or(time);
     whole.format(&Rfc3339).unwrap_or_default()

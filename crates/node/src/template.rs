@@ -1,25 +1,25 @@
-//! What a certificate is for, and what has to be in it.
+//! Purpose and required content of a certificate.
 
 use std::net::IpAddr;
 
 use windlass_pki::{AltNames, ForeignCertificate, IssuedSubject};
 
-/// The group of all nodes.
+/// Group of all nodes in Kubernetes.
 const NODES: &str = "system:nodes";
-/// What the name of a node's user begins with.
+/// Prefix of the user names of nodes.
 const USER: &str = "system:node:";
 
-/// What a certificate is for.
+/// What a certificate is for: client or serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CertificatePurpose {
-    /// The node speaks to the API server.
+    /// Authenticates the node to the API server.
     Client,
-    /// Others speak to the node.
+    /// Authenticates the node to its clients.
     Serving,
 }
 
 impl CertificatePurpose {
-    /// What the names of its files begin with.
+    /// Returns the prefix of its file names.
     pub const fn prefix(self) -> &'static str {
         match self {
             Self::Client => "kubelet-client",
@@ -35,7 +35,7 @@ impl CertificatePurpose {
         }
     }
 
-    /// What it may be used for, with a key that is not RSA: ours never are.
+    /// Returns the key usages for keys that are not RSA; ours never are.
     pub const fn usages(self) -> [&'static str; 2] {
         match self {
             Self::Client => ["digital signature", "client auth"],
@@ -44,19 +44,19 @@ impl CertificatePurpose {
     }
 }
 
-/// What has to be in a certificate. There may be more.
+/// Required content of a certificate, which may have more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateTemplate {
     /// Required common name, `system:node:` and the node's name.
     pub common_name: String,
     /// Required organizations, which are the Kubernetes groups.
     pub organizations: Vec<String>,
-    /// The names that it speaks for: DNS names and addresses.
+    /// Required alternative names: DNS names and addresses.
     pub names: AltNames,
 }
 
 impl CertificateTemplate {
-    /// What a node's client certificate says.
+    /// Returns the template of a node's client certificate.
     pub fn client(node: &str) -> Self {
         Self {
             common_name: format!("{USER}{node}"),
@@ -65,8 +65,8 @@ impl CertificateTemplate {
         }
     }
 
-    /// What a node's serving certificate says, unless it has no name. Each name counts once, and
-    /// their order does not matter.
+    /// Returns the template of a node's serving certificate; `None` without names. Duplicates and
+    /// the order of names do not matter.
     pub fn serving(
         node: &str,
         dns_names: impl IntoIterator<Item = String>,
@@ -77,14 +77,14 @@ impl CertificateTemplate {
         dns_names.dedup();
         let addresses = addresses.into_iter().map(|address| address.to_canonical());
         let mut ip_addresses = addresses.collect::<Vec<_>>();
-        // kubelet sorts them as text, and the order is in the request.
+        // kubelet sorts addresses as text, and the order is part of the request.
         ip_addresses.sort_by_cached_key(IpAddr::to_string);
         ip_addresses.dedup();
         let names = AltNames { dns_names, ip_addresses, ..AltNames::default() };
         (!names.is_empty()).then(|| Self { names, ..Self::client(node) })
     }
 
-    /// What of this is not in a certificate, if something is not. Displayed after "it lacks".
+    /// Returns what a certificate lacks; `None` if nothing. Displayed after "it lacks".
     pub fn lacking(&self, certificate: &ForeignCertificate) -> Option<String> {
         let (subject, names) = (certificate.subject(), certificate.alt_names());
         let mut lacking = Vec::new();
@@ -103,7 +103,7 @@ impl CertificateTemplate {
         (!lacking.is_empty()).then(|| lacking.join(", "))
     }
 
-    /// The subject of a request.
+    /// Returns the subject of a request.
     pub(crate) fn subject(&self) -> IssuedSubject {
         let organizations = self.organizations.iter().map(String::as_str).collect::<Vec<_>>();
         IssuedSubject::new(&self.common_name, &organizations)

@@ -1,4 +1,4 @@
-//! Fixtures of unit tests that show types of this crate; `windlass_testkit` has the others.
+//! Fixtures of unit tests with types of this crate; `windlass_testkit` has the others.
 
 pub mod node;
 mod reports;
@@ -30,31 +30,31 @@ impl IdentityFixture for CertificateFixture<'_> {
     }
 }
 
-/// A certificate of a node's client, for a day.
+/// A client certificate of a node, valid for a day.
 pub fn client_identity(from: OffsetDateTime) -> CertificateKeyPair {
     CertificateFixture::client(from).identity(PrivateKey::generate().unwrap())
 }
 
-/// A disk that breaks at one operation.
+/// A disk that fails at one operation.
 pub struct FailingDisk {
     done: AtomicUsize,
     at: usize,
     how: DiskFailure,
     hit: AtomicBool,
-    /// Told when the operation is reached.
+    /// Notified when the operation is reached.
     pub reached: Notify,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskFailure {
-    /// The process ends there: no operation is done after it.
+    /// The process is killed: no later operation is performed.
     Kill,
-    /// This operation fails, and those that write until the disk is repaired.
+    /// This operation fails, and later writes until the disk is repaired.
     Fail(io::ErrorKind),
 }
 
 impl FailingDisk {
-    /// A disk that breaks when `at` operations have been done.
+    /// Creates a disk that fails after `at` operations.
     pub fn fail_at(at: usize, how: DiskFailure) -> Arc<Self> {
         let (done, hit) = (AtomicUsize::new(0), AtomicBool::new(false));
         Arc::new(Self { done, at, how, hit, reached: Notify::new() })
@@ -67,12 +67,12 @@ impl FailingDisk {
         }))
     }
 
-    /// Whether the operation was reached.
+    /// Returns whether the operation was reached.
     pub fn was_hit(&self) -> bool {
         self.hit.load(SeqCst)
     }
 
-    /// Works again, and does not break any more.
+    /// Repairs the disk, which does not fail again.
     pub fn repair(&self) {
         self.done.store(usize::MAX / 2, SeqCst);
     }
@@ -87,7 +87,7 @@ impl FailingDisk {
         }
         match self.how {
             DiskFailure::Kill => Err(io::Error::other("killed")),
-            // What cannot be written to can be read, and a full disk can be cleaned up.
+            // A disk that rejects writes can be read, and a full disk can be cleaned up.
             DiskFailure::Fail(_) if operation.is_read_only() && number > self.at => Ok(()),
             DiskFailure::Fail(io::ErrorKind::StorageFull) if operation == DiskOperation::Remove => {
                 Ok(())

@@ -1,4 +1,4 @@
-//! Showing a certificate in TLS handshakes: whatever is current at that moment.
+//! Resolves the certificate for TLS handshakes: the one that is current at that moment.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,13 +13,13 @@ use tokio::sync::watch;
 
 use crate::key_pair::CertificateKeyPair;
 
-/// The certificate to use, now and whenever there is another.
+/// The certificate to use, updated on rotation.
 pub type CurrentKeyPair = watch::Receiver<Option<Arc<CertificateKeyPair>>>;
 
-/// Answers for both ends of TLS. Nothing is shown while there is nothing to show.
+/// Certificate resolver for clients and servers. It returns no certificate while there is none.
 pub struct TlsCertResolver {
     current: CurrentKeyPair,
-    /// What was made ready last: signing keys are not made for each handshake.
+    /// The last converted key pair: signing keys are not created for each handshake.
     ready: Mutex<Option<(Arc<CertificateKeyPair>, Arc<CertifiedKey>)>>,
 }
 
@@ -51,7 +51,7 @@ impl TlsCertResolver {
     }
 }
 
-/// Says whether it is the same certificate as before, or that there still is none.
+/// Returns whether both are the same certificate, or both are missing.
 pub fn is_same_key_pair(
     one: Option<&Arc<CertificateKeyPair>>,
     other: Option<&Arc<CertificateKeyPair>>,

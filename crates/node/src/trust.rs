@@ -1,8 +1,8 @@
-//! Tells the server which trust anchors are in the volumes of this node, in its NodeTrust.
+//! Reports which trust anchors are in the volumes of this node, in its NodeTrust.
 //!
-//! - [`object`]: the object, as it is on the server.
-//! - [`status`]: what is in it, from what is known of volumes.
-//! - `reporter`: keeps it so.
+//! - [`object`]: the API resource.
+//! - [`status`]: computes the status from the reports on volumes.
+//! - `reporter`: keeps the object on the server up to date.
 
 pub mod object;
 mod reporter;
@@ -18,8 +18,8 @@ use crate::volume_manager::report::VolumeReports;
 
 use reporter::NodeTrustReporter;
 
-/// Keeps the node's NodeTrust as the reports say, and writes it only when they say something else.
-/// Does not end.
+/// Keeps the node's NodeTrust up to date with the reports, writing only when its content changes.
+/// Never returns.
 pub async fn report(
     client: Client,
     node: String,

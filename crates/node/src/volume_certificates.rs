@@ -53,7 +53,7 @@ use state_file::{LoadedState, StateFile};
 
 /// Configuration and dependencies of a `VolumeCertificateManager`.
 pub struct VolumeCertificateConfig {
-    /// The server, as the node.
+    /// API client with the node's credentials.
     pub client: Client,
     /// The name of the Node object, which is part of every request.
     pub node: String,
@@ -61,59 +61,59 @@ pub struct VolumeCertificateConfig {
     pub files: FileSystem,
     /// Source of wall-clock and monotonic time for renewal.
     pub clock: Clock,
-    /// So that not everything is asked for at once.
+    /// Random numbers that spread requests over time.
     pub random: RandomSource,
     /// Feature gates; `PodCertificateRequest` turned off stops all pod requests.
     pub gates: FeatureGates,
-    /// Woken when there is another certificate, or another reason why there is none.
+    /// Notified when a certificate, or the reason for its absence, changes.
     pub wakes: ChangeSender,
-    /// How often the wall clock is looked at, which may jump.
+    /// How often the wall clock is checked, because it may jump.
     pub look: Duration,
-    /// The trust anchors that signers publish. A certificate that was issued under none of its
-    /// signer's is renewed at once.
+    /// Trust anchors that signers publish. A certificate issued under none of its signer's anchors
+    /// is renewed at once.
     pub bundles: watch::Receiver<Arc<BundleView>>,
 }
 
-/// What is to be asked for.
+/// Definition of a certificate to obtain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateSpec {
     /// The `podCertificate` source of the volume: signer, key type and lifetime.
     pub source: CertificateSource,
     /// The pod or host that the certificate is issued to.
     pub subject: CertificateSubject,
-    /// The directory in which state is kept that has to outlive the process. It is private, and
-    /// whoever forgets the certificate removes it.
+    /// Private directory of the state that survives restarts. Whoever forgets the certificate
+    /// removes it.
     pub state: PathBuf,
 }
 
-/// For whom a certificate is.
+/// The subject of a certificate: a pod or the host.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CertificateSubject {
-    /// A pod: by a PodCertificateRequest.
+    /// A pod, through a PodCertificateRequest.
     Pod {
-        /// Whose it is, in the pod's namespace.
+        /// Name of the service account, in the pod's namespace.
         service_account: String,
     },
-    /// The machine: by a CertificateSigningRequest, since there is no pod.
+    /// The host, through a CertificateSigningRequest, since there is no pod.
     Host {
-        /// `CN`; the node's name if there is none.
+        /// `CN` of the subject; `None` uses the node's name.
         common_name: Option<String>,
         /// Subject alternative names to request; may be empty.
         names: AltNames,
     },
 }
 
-/// The certificates that are wanted.
+/// Requests and renews the certificates of volumes.
 pub struct VolumeCertificateManager {
     setup: VolumeCertificateConfig,
     sources: Mutex<BTreeMap<SourceId, Arc<ManagedCertificate>>>,
-    /// What is to be begun, for whoever runs it.
+    /// Certificates to start managing, sent to `run`.
     begin: mpsc::UnboundedSender<CertificateStart>,
-    /// Taken by whoever runs it.
+    /// Taken by the first call of `run`.
     inbox: Mutex<Option<CertificateInbox>>,
-    /// Whether a pod has ever wanted one: before, the server need not be watched.
+    /// Whether a pod ever needed a certificate; until then, requests are not watched.
     pods: watch::Sender<bool>,
-    /// Not everybody asks at once.
+    /// Limits the number of concurrent requests.
     turns: Semaphore,
     presence: watch::Sender<KindPresence>,
     again: RecheckSignal,
@@ -122,7 +122,7 @@ pub struct VolumeCertificateManager {
     notices: mpsc::Sender<event_writer::QueuedEvent>,
 }
 
-/// What somebody who runs it hears.
+/// Messages that `run` receives and handles.
 struct CertificateInbox {
     begin: mpsc::UnboundedReceiver<CertificateStart>,
     notices: mpsc::Receiver<event_writer::QueuedEvent>,
@@ -133,12 +133,12 @@ struct CertificateStart {
     loaded: LoadedState,
 }
 
-/// How many are asked for at the same time. Those that wait for an answer do not count.
+/// Number of concurrent submissions. Requests that are pending do not count.
 const TURNS: usize = 8;
 
 const OFF: &str = "PodCertificate projection: the feature gate PodCertificateRequest is off";
 const MISSING: &str = "the server does not serve podcertificaterequests.certificates.k8s.io";
-/// What kubelet says of what it does not know.
+/// Kubelet's message for unknown credentials.
 const UNKNOWN: &str = "no credentials yet";
 
 impl VolumeCertificateManager {
@@ -168,7 +168,7 @@ impl VolumeCertificateManager {
         })
     }
 
-    /// Asks, waits and renews. Does not end. Runs once: another call does nothing.
+    /// Requests and renews certificates. Never returns. Runs once: a second call does nothing.
     pub async fn run(self: Arc<Self>) {
         let inbox = lock(&self.inbox).take();
         let Some(CertificateInbox { mut begin, notices }) = inbox else {
@@ -196,8 +196,8 @@ impl VolumeCertificateManager {
         tokio::join!(keeping, telling, self.watch_requests());
     }
 
-    /// From now on there is to be such a certificate, unless it is wanted already. What an earlier
-    /// life of the process has left is gone on with.
+    /// Ensures that such a certificate is requested and renewed, continuing from the state that an
+    /// earlier process left.
     pub fn ensure(&self, id: &SourceId, wanted: CertificateSpec) {
         let before = lock(&self.sources).get(id).cloned();
         if let Some(before) = before {
@@ -224,12 +224,12 @@ impl VolumeCertificateManager {
         lock(&self.sources).insert(id.clone(), source.clone());
         if !off {
             self.pods.send_if_modified(|pods| is_pod && !std::mem::replace(pods, true));
-            // Whoever ran it has ended, and so has everything else.
+            // `run` has ended only if the agent has.
             let _ = self.begin.send(CertificateStart { source, loaded });
         }
     }
 
-    /// Nothing more is asked for, for any volume of this owner but these.
+    /// Stops requests for all volumes of this owner except these.
     pub fn retain(&self, owner: &VolumeOwner, wanted: &[SourceId]) {
         let mut forgotten = Vec::new();
         lock(&self.sources).retain(|id, source| {
@@ -244,13 +244,14 @@ impl VolumeCertificateManager {
         }
     }
 
-    /// The certificate and its key.
+    /// Returns the certificate and its key, or why there is none.
     pub fn get(&self, id: &SourceId) -> CredentialState<CredentialBundle> {
         let source = lock(&self.sources).get(id).cloned();
         source.map_or_else(|| CredentialState::Unavailable(UNKNOWN.into()), |source| source.get())
     }
 
-    /// The trust anchors that a signer publishes, each once; `None` if there are none, or nobody knows.
+    /// Returns the trust anchors that a signer publishes, without duplicates; `None` if there are
+    /// none or they are unknown.
     fn anchors(&self, signer: &str) -> Option<TrustAnchors> {
         let view = self.setup.bundles.borrow().clone();
         let OptionalApi::Synced(bundles) = &view.bundles else { return None };
@@ -258,7 +259,8 @@ impl VolumeCertificateManager {
         bundles.anchors(&select, false).ok()
     }
 
-    /// How many certificates of which signer are in which state, for `kubelet_podcertificate_states`.
+    /// Returns the number of certificates per signer and state, for
+    /// `kubelet_podcertificate_states`.
     pub fn states(&self) -> BTreeMap<(String, &'static str), u64> {
         let now = (self.setup.clock)().wall;
         let mut states = BTreeMap::new();
@@ -272,7 +274,7 @@ impl VolumeCertificateManager {
         states
     }
 
-    /// Follows what the server says of pods' requests, from when there are any. Does not end.
+    /// Watches the PodCertificateRequests of this node once there are any. Never returns.
     async fn watch_requests(&self) {
         if self.pods.subscribe().wait_for(|pods| *pods).await.is_err() {
             return std::future::pending().await;

@@ -66,7 +66,7 @@ pub struct VolumeManager {
     pub client: Client,
     /// The name of the Node object, used in events.
     pub node: String,
-    /// Where pods' volumes are, in `pods/<uid>/volumes/kubernetes.io~projected/<volume>`.
+    /// Root directory; pod volumes are in `pods/<uid>/volumes/kubernetes.io~projected/<volume>`.
     pub root_dir: PathBuf,
     /// File system access for volumes and certificate state.
     pub files: FileSystem,
@@ -101,7 +101,7 @@ pub struct VolumeManager {
 }
 
 impl VolumeManager {
-    /// Runs until it is dropped.
+    /// Manages the volumes until it is dropped.
     pub async fn run(self) {
         let (pod_reports, received) = mpsc::unbounded_channel();
         let (client, clock, random) =

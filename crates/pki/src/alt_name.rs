@@ -1,4 +1,4 @@
-//! Subject alternative names: who a certificate speaks for.
+//! Subject alternative names of certificates.
 
 use std::net::IpAddr;
 
@@ -13,16 +13,16 @@ use crate::limits::{MAX_ALT_NAMES, MAX_DNS_NAME_BYTES, MAX_URI_BYTES};
 /// One subject alternative name of a certificate (RFC 5280 §4.2.1.6).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AltName {
-    /// A DNS name, perhaps with a wildcard as its first label.
+    /// A DNS name; the first label may be a wildcard.
     Dns(String),
     /// An IPv4 or IPv6 address, encoded as 4 or 16 bytes.
     Ip(IpAddr),
-    /// A URI, such as a SPIFFE id.
+    /// A URI, for example a SPIFFE ID.
     Uri(String),
 }
 
 impl AltName {
-    /// As it is written into a certificate.
+    /// Encodes the name as a `GeneralName` for a certificate.
     pub(crate) fn encoded(&self) -> Result<GeneralName, Error> {
         match self {
             Self::Dns(name) => {
@@ -38,7 +38,8 @@ impl AltName {
     }
 }
 
-/// ASCII without spaces and control characters. A NUL inside a name has fooled verifiers before.
+/// Accepts ASCII without spaces and control characters. An embedded NUL has fooled verifiers
+/// before.
 fn encode_ia5_string(text: &str, what: &'static str, limit: usize) -> Result<Ia5String, Error> {
     let invalid = |reason| Error::InvalidName { what, reason };
     if text.is_empty() {
@@ -53,10 +54,10 @@ fn encode_ia5_string(text: &str, what: &'static str, limit: usize) -> Result<Ia5
     Ia5String::new(text).map_err(|_| invalid("it is not ASCII"))
 }
 
-/// Reads the names of the three kinds we know from the extension's value; others are passed over.
+/// Parses DNS names, IP addresses and URIs from the extension's value; ignores other kinds.
 ///
-/// This walks the DER rather than decoding it into structures, because a directory name in there
-/// could be made expensive.
+/// Walks the DER instead of decoding it into structures, because an attacker could make a directory
+/// name expensive to decode.
 pub(crate) fn parse_extension(extension: &[u8]) -> Result<Vec<AltName>, Error> {
     const WHAT: &str = "subject alternative name";
     let malformed = |reason: &str| Error::Malformed { what: WHAT, reason: reason.to_owned() };

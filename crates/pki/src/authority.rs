@@ -1,4 +1,4 @@
-//! Certificate authorities and what they issue.
+//! Certificate authorities and leaf issuance.
 
 use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetString, UintRef};
 use der::{Decode, Encode};
@@ -18,7 +18,7 @@ use crate::{
     AltName, Certificate, Error, KeyPurpose, PrivateKey, PublicKey, Serial, Subject, Validity, pem,
 };
 
-/// A certificate authority: a certificate that may sign others, and its key.
+/// A certificate authority: a CA certificate and its private key.
 #[derive(Debug)]
 pub struct CertificateAuthority {
     certificate: Certificate,
@@ -26,7 +26,7 @@ pub struct CertificateAuthority {
 }
 
 impl CertificateAuthority {
-    /// Makes a new authority that nobody vouches for.
+    /// Creates a self-signed root CA.
     pub fn self_signed(
         subject: &Subject,
         validity: Validity,
@@ -45,7 +45,7 @@ impl CertificateAuthority {
         Self::new(Certificate::from_der(&certificate)?, key)
     }
 
-    /// Makes a new authority that this one vouches for.
+    /// Creates an intermediate CA issued by this CA.
     pub fn intermediate(
         &self,
         subject: &Subject,
@@ -69,8 +69,8 @@ impl CertificateAuthority {
         Self::new(Certificate::from_der(&certificate)?, key)
     }
 
-    /// Reads an authority from the PEM of its certificate and of its key: exactly one of each.
-    /// Blocks of other kinds may be there too, as people keep both in one file.
+    /// Parses a CA from the PEM of its certificate and key: exactly one of each. Ignores blocks of
+    /// other kinds, because both are often kept in one file.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, Error> {
         match pem::certificates_in_mixed_pem(certificate)?.as_slice() {
             [der] => Self::new(Certificate::from_der(der)?, PrivateKey::from_mixed_pem(key)?),
@@ -78,8 +78,8 @@ impl CertificateAuthority {
         }
     }
 
-    /// Reads an authority and the certificates that vouch for it, each for the one before. These are
-    /// sent along with what it issues.
+    /// Parses a CA and its issuer chain, in which each certificate is issued by the next. The chain
+    /// is sent along with issued certificates.
     pub fn from_chain_pem(
         certificates: &[u8],
         key: &[u8],
@@ -100,7 +100,8 @@ impl CertificateAuthority {
         Ok((Self::new(first, PrivateKey::from_mixed_pem(key)?)?, chain.collect()))
     }
 
-    /// Joins a certificate and its key, if it is an authority's and the key belongs to it.
+    /// Combines a CA certificate with its key. Fails if the certificate is not a CA or the key does
+    /// not match.
     pub fn new(certificate: Certificate, key: PrivateKey) -> Result<Self, Error> {
         if certificate.public_key() != key.public_key() {
             return Err(Error::KeyMismatch);
@@ -109,13 +110,14 @@ impl CertificateAuthority {
         Ok(Self { certificate, key })
     }
 
-    /// Whether it has issued this certificate: named as its issuer, and the signature is its own.
+    /// Returns true if this CA issued the certificate: the issuer name matches and the signature
+    /// verifies.
     pub fn has_issued(&self, certificate: &Certificate) -> bool {
         certificate.has_issuer_name_of(&self.certificate)
             && is_signed_by(certificate.der(), &self.key)
     }
 
-    /// Its certificate: what others trust.
+    /// Certificate of the CA, which relying parties trust.
     pub fn certificate(&self) -> &Certificate {
         &self.certificate
     }
@@ -126,16 +128,16 @@ impl CertificateAuthority {
     }
 }
 
-/// A certificate to be issued that cannot itself issue.
+/// A leaf certificate to be issued.
 #[derive(Debug, Clone)]
 pub struct LeafTemplate<'a> {
     /// Subject of the certificate; may be empty if there are alternative names.
     pub subject: Subject,
-    /// Which names it speaks for, in this order.
+    /// Subject alternative names, in the order in which they are encoded.
     pub alt_names: Vec<AltName>,
-    /// What it may be used for.
+    /// Extended key usages of the certificate.
     pub purposes: Vec<KeyPurpose>,
-    /// When it is wanted for. What exceeds the authority's own validity is cut off.
+    /// Requested validity; clipped to the validity of the CA.
     pub validity: Validity,
     /// Public key to certify; the caller must have verified possession of its private key.
     pub public_key: &'a PublicKey,
@@ -143,7 +145,7 @@ pub struct LeafTemplate<'a> {
     pub serial: Serial,
 }
 
-/// Issues a certificate, as DER.
+/// Issues a leaf certificate and returns its DER.
 pub fn issue(authority: &CertificateAuthority, leaf: &LeafTemplate<'_>) -> Result<Vec<u8>, Error> {
     if leaf.alt_names.len() > MAX_ALT_NAMES {
         return Err(Error::TooLarge { what: "subject alternative names", limit: MAX_ALT_NAMES });
@@ -167,7 +169,7 @@ pub fn issue(authority: &CertificateAuthority, leaf: &LeafTemplate<'_>) -> Resul
     }
     if !leaf.alt_names.is_empty() {
         let names = leaf.alt_names.iter().map(AltName::encoded).collect::<Result<Vec<_>, _>>()?;
-        // RFC 5280 §4.2.1.6: critical if there is nothing else to go by.
+        // RFC 5280 §4.2.1.6: critical if the subject is empty.
         extensions.push(extension(SUBJECT_ALT_NAME, anonymous, &names)?);
     }
     CertificateContents {
@@ -181,7 +183,7 @@ pub fn issue(authority: &CertificateAuthority, leaf: &LeafTemplate<'_>) -> Resul
     .sign(&authority.key)
 }
 
-/// Everything in a certificate but the signature.
+/// The fields of a TBSCertificate.
 pub(crate) struct CertificateContents<'a> {
     pub serial: Serial,
     pub issuer: &'a [u8],
@@ -225,7 +227,7 @@ pub(crate) fn sign_der(contents: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Err
     signed.to_der().map_err(Error::encoding)
 }
 
-/// Whether the signature of a certificate is this key's.
+/// Returns true if `key` signed the certificate.
 pub(crate) fn is_signed_by(der: &[u8], key: &PrivateKey) -> bool {
     SignedFields::from_der(der).is_ok_and(|signed| {
         signed.algorithm == key.signature_algorithm()
@@ -236,7 +238,8 @@ pub(crate) fn is_signed_by(der: &[u8], key: &PrivateKey) -> bool {
     })
 }
 
-/// What says that a certificate's key signs others.
+/// Returns the extensions of a CA certificate: basic constraints, key usage and subject key
+/// identifier.
 fn authority_extensions(key: &PrivateKey) -> Result<Vec<Extension>, Error> {
     let usages = KeyUsages::KeyCertSign | KeyUsages::CRLSign | KeyUsages::DigitalSignature;
     Ok(vec![
@@ -250,7 +253,7 @@ pub(crate) fn basic_constraints(ca: bool) -> BasicConstraints {
     BasicConstraints { ca, path_len_constraint: None }
 }
 
-/// Only RSA keys encipher, and only in TLS 1.2 with clients that know no better.
+/// Only RSA keys get keyEncipherment, which only TLS 1.2 clients with RSA key exchange use.
 fn leaf_key_usage(key: &PublicKey) -> Result<KeyUsage, Error> {
     Ok(KeyUsage(if key.is_rsa()? {
         KeyUsages::DigitalSignature | KeyUsages::KeyEncipherment
@@ -280,7 +283,7 @@ pub(crate) fn extension(
     encode_extension(oid, critical, value.to_der().map_err(Error::encoding)?)
 }
 
-/// An extension whose value is already encoded.
+/// Builds an extension from an encoded value.
 pub(crate) fn encode_extension(
     oid: ObjectIdentifier,
     critical: bool,

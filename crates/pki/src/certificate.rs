@@ -1,4 +1,4 @@
-//! A certificate, read once, with the facts that decisions are made on.
+//! Parsed certificates.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::{
     subject,
 };
 
-/// A certificate that has been parsed. Its signature has not been checked: that needs a chain.
+/// A parsed certificate. Its signature has not been verified; that requires a chain.
 #[derive(Clone)]
 pub struct Certificate {
     der: CertificateDer<'static>,
@@ -33,18 +33,18 @@ pub struct Certificate {
     extensions: ParsedExtensions,
 }
 
-/// A certificate's signature, for whoever verifies it.
+/// The signature of a certificate, with everything needed to verify it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateSignature {
-    /// The `TBSCertificate`, byte for byte.
+    /// The signed `TBSCertificate`, byte for byte.
     pub message: Vec<u8>,
     /// The contents of the `AlgorithmIdentifier`, without the tag and length of its SEQUENCE.
     pub algorithm: Vec<u8>,
-    /// The contents of the BIT STRING.
+    /// The contents of the signature BIT STRING.
     pub signature: Vec<u8>,
 }
 
-/// What the extensions say that we look at.
+/// The extensions that this crate evaluates.
 #[derive(Clone, Default)]
 struct ParsedExtensions {
     is_authority: bool,
@@ -66,7 +66,7 @@ pub(crate) const EXTENDED_KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_un
 const WHAT: &str = "certificate";
 
 impl Certificate {
-    /// Reads one certificate, to its last byte.
+    /// Parses one certificate; trailing data is an error.
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         if der.len() > MAX_CERTIFICATE_BYTES {
             return Err(Error::TooLarge { what: WHAT, limit: MAX_CERTIFICATE_BYTES });
@@ -105,7 +105,7 @@ impl Certificate {
         })
     }
 
-    /// Reads exactly one certificate from PEM.
+    /// Parses exactly one certificate from PEM.
     pub fn from_pem(text: &[u8]) -> Result<Self, Error> {
         match pem::certificates(text)?.as_slice() {
             [der] => Self::from_der(der),
@@ -123,37 +123,39 @@ impl Certificate {
         pem::encode_certificates([self.der.as_ref()])
     }
 
-    /// The subject's common name: of a client, the user's name. Of several the last.
+    /// Returns the subject's common name, which is the user name of a client. The last one counts
+    /// if there are several.
     pub fn common_name(&self) -> Option<&str> {
         self.common_name.as_deref()
     }
 
-    /// The subject's organizations, in order: of a client, the groups.
+    /// Returns the subject's organizations in order, which are the groups of a client.
     pub fn organizations(&self) -> &[String] {
         &self.organizations
     }
 
-    /// The subject's user identifiers (1.3.6.1.4.1.57683.2), of which there should be one at most.
+    /// Returns the subject's user IDs (1.3.6.1.4.1.57683.2); a valid certificate has at most one.
     pub fn user_ids(&self) -> &[String] {
         &self.user_ids
     }
 
-    /// The time it is good for.
+    /// Validity period of the certificate.
     pub fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// What its key may be used for; none if it does not say, which allows everything.
+    /// Returns the extended key usages. `None` means that the extension is absent, which allows
+    /// every purpose.
     pub fn purposes(&self) -> Option<&[KeyPurpose]> {
         self.extensions.purposes.as_deref()
     }
 
-    /// Whether its key may be used for `purpose`, as Go and webpki see it.
+    /// Returns true if the extended key usages permit `purpose`, by the rules of Go and webpki.
     pub fn allows(&self, purpose: &KeyPurpose) -> bool {
         self.purposes().is_none_or(|all| all.contains(purpose) || all.contains(&KeyPurpose::Any))
     }
 
-    /// DNS names, addresses and URIs that it speaks for.
+    /// Returns the DNS names, IP addresses and URIs.
     pub fn alt_names(&self) -> &[AltName] {
         &self.extensions.alt_names
     }
@@ -175,12 +177,12 @@ impl Certificate {
         &self.public_key
     }
 
-    /// Whether it is of version 3. Older ones have no extensions.
+    /// Returns true for version 3. Older versions have no extensions.
     pub fn is_version_3(&self) -> bool {
         self.version == Version::V3
     }
 
-    /// Its signature and what is signed.
+    /// Returns the signature and the bytes that it covers.
     pub fn signature(&self) -> Result<CertificateSignature, Error> {
         let malformed = Error::malformed(WHAT);
         let signed = SignedFields::from_der(&self.der).map_err(&malformed)?;
@@ -196,12 +198,13 @@ impl Certificate {
         })
     }
 
-    /// Whether `authority` is named as its issuer. The signature is not looked at.
+    /// Returns true if the issuer name equals the subject of `authority`. Does not verify the
+    /// signature.
     pub fn has_issuer_name_of(&self, authority: &Self) -> bool {
         self.issuer == authority.subject
     }
 
-    /// Whether `issuer` is named as its issuer, and has signed it.
+    /// Returns true if the issuer name matches `issuer` and the signature verifies.
     pub(crate) fn is_issued_by(&self, issuer: &Self) -> bool {
         let key = SubjectKey::from_der(issuer.public_key.as_der());
         self.has_issuer_name_of(issuer)
@@ -209,12 +212,12 @@ impl Certificate {
                 .is_ok_and(|this| key.is_ok_and(|key| this.is_signed_by(&key)))
     }
 
-    /// Whether nobody vouches for it but itself.
+    /// Returns true if the certificate is self-signed.
     pub fn is_self_signed(&self) -> bool {
         self.is_issued_by(self)
     }
 
-    /// Whether it may sign certificates, or why not.
+    /// Checks that the certificate may sign certificates, and says why if not.
     pub fn check_authority(&self) -> Result<(), Error> {
         if !self.extensions.is_authority {
             return Err(Error::NotAuthority("its basic constraints do not allow it"));
@@ -227,12 +230,12 @@ impl Certificate {
         }
     }
 
-    /// The subject, byte for byte.
+    /// Returns the DER of the subject, byte for byte.
     pub(crate) fn subject_der(&self) -> &[u8] {
         &self.subject
     }
 
-    /// The subject key identifier, if it has one.
+    /// Returns the subject key identifier, if present.
     pub(crate) fn key_identifier(&self) -> Option<&[u8]> {
         self.extensions.key_identifier.as_deref()
     }
@@ -257,7 +260,7 @@ impl ParsedExtensions {
         let mut found = Self::default();
         for (index, extension) in extensions.iter().enumerate() {
             let oid = extension.extn_id;
-            // RFC 5280 §4.2. Which of two would count is what attacks are made of.
+            // RFC 5280 §4.2. Verifiers that disagree on which duplicate counts can be attacked.
             if extensions.iter().take(index).any(|earlier| earlier.extn_id == oid) {
                 return Err(malformed_certificate("an extension occurs twice"));
             }

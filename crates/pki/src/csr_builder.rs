@@ -1,4 +1,4 @@
-//! Asking for a certificate: writing a PKCS#10 request (RFC 2986), as Go writes it.
+//! PKCS#10 certificate requests (RFC 2986), encoded as Go encodes them.
 
 use crate::authority::sign_der;
 use crate::der_syntax::encode_tlv;
@@ -11,15 +11,14 @@ const OCTET_STRING: u8 = 0x04;
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-/// The attributes of a request: `[0]`, constructed.
+/// Tag of the request's attributes: `[0]`, constructed.
 const ATTRIBUTES: u8 = 0xa0;
 /// OID of the `extensionRequest` attribute: `1.2.840.113549.1.9.14`.
 const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
 /// OID of the `subjectAltName` extension: `2.5.29.17`.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// Writes a request for a certificate with these names for this key, as PEM. It is signed by the
-/// key, which proves that whoever asks has it.
+/// Builds a PEM certificate request with these names. The key signs it as proof of possession.
 pub fn build_csr(
     key: &PrivateKey,
     subject: &IssuedSubject,
@@ -32,7 +31,8 @@ pub fn build_csr(
     Ok(pem::encode(LABEL, &encode_csr(key, subject, names)?).to_string())
 }
 
-/// Writes a request that names nobody, as DER: all that it says is that whoever asks has the key.
+/// Builds a DER certificate request with an empty subject, which serves only as proof of possession
+/// of the key.
 pub fn build_stub_csr(key: &PrivateKey) -> Result<Vec<u8>, Error> {
     encode_csr(key, &IssuedSubject::new("", &[]), &AltNames::default())
 }
@@ -44,7 +44,7 @@ fn encode_csr(
 ) -> Result<Vec<u8>, Error> {
     let names = alt_names::canonical(names)?;
     let body = [
-        // Version 1 is written as 0.
+        // Version 1 is encoded as 0.
         encode_tlv(INTEGER, &[0]),
         subject.as_der().to_vec(),
         key.public_key().as_der().to_vec(),
@@ -55,7 +55,7 @@ fn encode_csr(
     Ok(der)
 }
 
-/// What is asked for beyond subject and key.
+/// Encodes the requested extensions as attributes.
 fn encode_attributes(names: &AltNames) -> Vec<u8> {
     if names.is_empty() {
         return Vec::new();
@@ -70,7 +70,7 @@ fn encode_attributes(names: &AltNames) -> Vec<u8> {
     encode_tlv(SEQUENCE, &attribute.concat())
 }
 
-/// That others will read what was meant.
+/// Checks that a parser reads the same names from the encoded request.
 fn verify_csr(der: &[u8], names: &AltNames) -> Result<(), Error> {
     let request = CertificateRequest::from_der(der)
         .map_err(|error| Error::Malformed { what: "request", reason: error.to_string() })?;

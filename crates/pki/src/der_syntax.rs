@@ -1,8 +1,8 @@
-//! The ASN.1 of a certificate, for reading and for writing.
+//! ASN.1 structures of certificates, for parsing and encoding.
 //!
-//! Names and keys stay the bytes they are: an issuer must equal the authority's subject byte for
-//! byte, and a key is certified as it was given. Decoding them into structures and encoding them
-//! again would lose that for input that is almost, but not quite, DER.
+//! Names and keys stay raw bytes: an issuer must equal the CA's subject byte for byte, and a key is
+//! certified exactly as given. Decoding and re-encoding would change input that is almost, but not
+//! quite, DER.
 
 use der::asn1::{AnyRef, BitStringRef, UintRef};
 use der::{Decode, Reader, Sequence, SliceReader};
@@ -40,7 +40,7 @@ pub(crate) struct TbsFields<'a> {
     pub extensions: Option<Vec<Extension>>,
 }
 
-/// The elements that stand one after the other in the value of a SEQUENCE or SET.
+/// Iterates over the elements in the value of a SEQUENCE or SET.
 pub(crate) fn elements<'a>(
     value: &'a [u8],
     what: &'static str,
@@ -56,7 +56,7 @@ pub(crate) fn elements<'a>(
     })
 }
 
-/// One element of DER, for structures that are written by hand because Go's bytes are wanted.
+/// Encodes one DER element, for structures that must match Go's bytes exactly.
 pub(crate) fn encode_tlv(tag: u8, contents: &[u8]) -> Vec<u8> {
     let mut element = Vec::with_capacity(contents.len().saturating_add(10));
     element.push(tag);
@@ -66,7 +66,7 @@ pub(crate) fn encode_tlv(tag: u8, contents: &[u8]) -> Vec<u8> {
         [] => element.push(0),
         [short @ ..=0x7f] => element.push(*short),
         digits => {
-            // A usize has eight octets at most.
+            // A usize has at most eight octets.
             element.push(0x80 | u8::try_from(digits.len()).unwrap_or_default());
             element.extend_from_slice(digits);
         }

@@ -1,16 +1,16 @@
-//! Why a key or a certificate was refused.
+//! Errors of parsing, matching and issuing keys and certificates.
 
 use crate::pem::PemError;
 use crate::{IssuanceLint, SignatureError};
 
-/// Why a key or a certificate could not be read, matched or made.
+/// Error of parsing, matching or issuing a key or certificate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The text is not the PEM that is expected.
+    /// The text is not the expected PEM.
     #[error(transparent)]
     Pem(#[from] PemError),
-    /// The input is larger than this crate is willing to look at.
+    /// The input exceeds a size limit of this crate.
     #[error("{what} exceeds the limit of {limit}")]
     TooLarge {
         /// Name of the input that is too large.
@@ -18,56 +18,55 @@ pub enum Error {
         /// Exceeded limit, one of the constants in [`crate::limits`].
         limit: usize,
     },
-    /// The bytes are not what they should be.
+    /// The DER or other encoding is malformed.
     #[error("malformed {what}: {reason}")]
     Malformed {
         /// Name of the structure that was being parsed.
         what: &'static str,
-        /// What is wrong with it.
+        /// Description of the syntax error.
         reason: String,
     },
-    /// The key is well-formed, but of a kind or size that is not supported.
+    /// The key is well-formed, but its kind or size is not supported.
     #[error("unsupported key: {0}")]
     UnsupportedKey(&'static str),
-    /// The private key does not belong to the certificate.
+    /// The private key does not match the certificate.
     #[error("the private key does not belong to the certificate")]
     KeyMismatch,
     /// The certificate may not sign other certificates.
     #[error("not a certificate authority: {0}")]
     NotAuthority(&'static str),
-    /// A certificate of a chain has not been issued by the next.
+    /// A certificate of a chain was not issued by the next one.
     #[error("the certificates of the chain are not in order of issuance")]
     BrokenChain,
-    /// The time asked for is empty, or empty once it is clipped to the authority's.
+    /// The requested validity is empty, or empty once clipped to that of the CA.
     #[error("validity is empty: {0}")]
     EmptyValidity(&'static str),
-    /// A name that is to be certified cannot be.
+    /// A requested name cannot be certified.
     #[error("invalid {what}: {reason}")]
     InvalidName {
         /// Kind of name, for example a DNS name.
         what: &'static str,
-        /// What is wrong with it.
+        /// Reason why the name is invalid.
         reason: &'static str,
     },
-    /// The requester has not shown that the key is its own.
+    /// The requester has not proved possession of the key.
     #[error("unable to verify certificate request signature: {0}")]
     Unproven(SignatureError),
-    /// What was to be issued is not fit for it.
+    /// A lint rejected the certificate.
     #[error("refusing to issue, {}: {reason}", lint.name())]
     Lint {
         /// Lint that rejected the certificate before or after signing.
         lint: IssuanceLint,
-        /// Reason for the rejection, for people.
+        /// Human-readable reason for the rejection.
         reason: &'static str,
     },
-    /// The cryptographic library refused an operation that should not fail.
+    /// The cryptographic library failed an operation that should not fail.
     #[error("cryptographic operation failed: {0}")]
     Crypto(&'static str),
 }
 
 impl Error {
-    /// Whether what was asked for can never be issued, by whatever authority and however often it is
-    /// tried.
+    /// Returns true if no CA can ever issue this request, so that a retry is pointless.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Unproven(_)
@@ -86,7 +85,7 @@ impl Error {
         }
     }
 
-    /// Names what was being read when the DER decoder stopped.
+    /// Returns a mapper from DER errors that names the structure being parsed.
     pub(crate) fn malformed(what: &'static str) -> impl Fn(der::Error) -> Self {
         move |error| Self::Malformed { what, reason: error.to_string() }
     }

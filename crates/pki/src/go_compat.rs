@@ -1,20 +1,21 @@
-//! Certificates, requests and keys that others made, read exactly as leniently as Go reads them.
+//! Parsers for certificates, requests and keys from elsewhere, exactly as lenient as Go's.
 //!
-//! Kubernetes keeps such things in objects, and whether it takes one is decided by Go's
-//! `crypto/x509` and `encoding/pem`. Whoever takes more lets things into a cluster that its clients
-//! cannot read; whoever takes less breaks clients that work. So the rules here are Go's (1.26), and
-//! `tests/verdicts.rs` holds them against what a real server said.
+//! Kubernetes stores these in objects, and Go's `crypto/x509` and `encoding/pem` decide whether it
+//! accepts them. Accepting more would admit objects that clients cannot parse; accepting less would
+//! break working clients. The rules here are therefore those of Go 1.26, and `tests/verdicts.rs`
+//! compares them with the answers of a real server.
 //!
-//! It is stricter than Go in what no certificate should need or nobody here can compute: DER beyond
-//! 1 MiB, times beyond the year 9999 in UTC, signatures of requests on P-224, with SHA-1 on P-384, by
-//! RSA keys beyond 8192 bits, or by RSA keys below 2048 bits with SHA-384 or PSS, proofs of possession
-//! with a salt of an odd length, and e-mail addresses with comments.
+//! They are stricter than Go where no certificate needs the leniency or no available library
+//! computes it: DER beyond 1 MiB, times beyond the year 9999 in UTC, request signatures on P-224,
+//! with SHA-1 on P-384, by RSA keys beyond 8192 bits, or by RSA keys below 2048 bits with SHA-384
+//! or PSS, proofs of possession with a salt of an odd length, and e-mail addresses with comments.
 //!
-//! - [`CertificateRequest`]: PKCS#10, and the proof that the requester holds the key.
-//! - [`ForeignCertificate`]: a certificate that is stored and handed on.
-//! - [`parse_trust_anchors`]: the text of a trust bundle; [`parse_bundle`]: that of a source of one.
-//! - [`parse_certificate_blocks`] and [`IssuedChain`]: what a signer hands in.
-//! - [`SubjectKey`]: a key, of an algorithm that is known or not, and proofs of possession.
+//! - [`CertificateRequest`]: PKCS#10 with proof of possession.
+//! - [`ForeignCertificate`]: a certificate that is stored and passed on.
+//! - [`parse_trust_anchors`]: the text of a trust bundle; [`parse_bundle`]: the text of a bundle
+//!   source.
+//! - [`parse_certificate_blocks`] and [`IssuedChain`]: what a signer submits.
+//! - [`SubjectKey`]: a public key of a known or unknown algorithm, and proofs of possession.
 
 mod algorithm;
 mod alt_names;
@@ -54,5 +55,5 @@ pub use trust_anchors::{AnchorError, EntryError, EntryFault, TrustAnchor, parse_
 pub(crate) use asn1_string::is_printable_string;
 pub(crate) use uri::canonical as canonical_uri;
 
-/// The label of the blocks that certificates are in.
+/// PEM label of certificate blocks.
 const CERTIFICATE: &[u8] = b"CERTIFICATE";

@@ -1,8 +1,7 @@
-//! Issuing what somebody asked for, byte for byte as kube-controller-manager does.
+//! Issuance of requested certificates, byte for byte as kube-controller-manager does it.
 //!
-//! A certificate has the names and the key of the request and nothing else of it: its other
-//! extensions are dropped. What is made is looked at before it is signed ([`IssuanceLint`]), and read again
-//! and verified after.
+//! A certificate gets the names and the key of the request; other requested extensions are dropped.
+//! It is linted before signing ([`IssuanceLint`]), then parsed and verified after signing.
 
 pub(crate) mod alt_names;
 mod check;
@@ -22,24 +21,24 @@ use crate::{
 pub use lint::{IssuanceLint, LintWarning};
 pub use subject::IssuedSubject;
 
-/// A certificate that is wanted.
+/// A certificate to be issued.
 #[derive(Debug, Clone)]
 pub struct CertificateTemplate<'a> {
     /// Subject of the certificate; may be empty.
     pub subject: IssuedSubject,
-    /// Which names it speaks for: DNS names first, then e-mail addresses, addresses and URIs.
+    /// Subject alternative names: DNS names first, then e-mail addresses, IP addresses and URIs.
     pub alt_names: AltNames,
-    /// What it may be used for.
+    /// Key usages and extended key usages.
     pub usages: CertificateUsages,
     /// When it is good. This is not clipped: see [`crate::lifetime()`].
     pub validity: Validity,
-    /// The key it certifies. The holder must have proven to have it.
+    /// Public key to certify. The requester must have proved possession.
     pub public_key: &'a SubjectKey,
     /// Serial number, which must be unique for each certificate of the CA.
     pub serial: Serial,
 }
 
-/// A certificate that has been issued and looked at.
+/// A certificate that was issued and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedCertificate {
     der: CertificateDer<'static>,
@@ -47,7 +46,8 @@ pub struct IssuedCertificate {
 }
 
 impl<'a> CertificateTemplate<'a> {
-    /// What a request asks for. Fails if the requester does not hold the key.
+    /// Creates a template from a request. Fails if the requester does not prove possession of the
+    /// key.
     pub fn from_request(
         request: &'a CertificateRequest,
         usages: CertificateUsages,
@@ -72,12 +72,12 @@ impl IssuedCertificate {
         &self.der
     }
 
-    /// Writes it as PEM: one block, no chain.
+    /// Encodes the certificate as one PEM block, without the chain.
     pub fn to_pem(&self) -> String {
         pem::encode_certificates([self.der.as_ref()])
     }
 
-    /// What is odd about it. Kubernetes issues such certificates, so they are issued.
+    /// Returns lint warnings. Kubernetes issues such certificates, so they are issued.
     pub fn warnings(&self) -> &[LintWarning] {
         &self.warnings
     }
@@ -107,7 +107,7 @@ pub fn issue_certificate(
     Ok(IssuedCertificate { der: CertificateDer::from(der), warnings })
 }
 
-/// The extensions, in Go's order.
+/// Builds the extensions in Go's order.
 fn extensions(
     authority: &CertificateAuthority,
     wanted: &CertificateTemplate<'_>,
@@ -122,7 +122,7 @@ fn extensions(
         extensions.push(extension(EXTENDED_KEY_USAGE, false, &oids)?);
     }
     extensions.push(extension(BASIC_CONSTRAINTS, true, &basic_constraints(false))?);
-    // Go takes a certificate in its authority's own name for one that signs itself.
+    // Go treats a certificate whose subject equals its issuer as self-signed.
     let issuer = authority.certificate();
     if let Some(identifier) = issuer.key_identifier().filter(|identifier| !identifier.is_empty())
         && wanted.subject.as_der() != issuer.subject_der()
@@ -130,7 +130,7 @@ fn extensions(
         extensions.push(authority_key_identifier(identifier)?);
     }
     if !names.is_empty() {
-        // RFC 5280 §4.2.1.6: critical if there is nothing else to go by.
+        // RFC 5280 §4.2.1.6: critical if the subject is empty.
         let critical = wanted.subject.is_empty();
         extensions.push(encode_extension(SUBJECT_ALT_NAME, critical, alt_names::to_der(names))?);
     }

@@ -1,4 +1,4 @@
-//! Public keys that check JSON Web Signatures, and how a key is published (RFC 7518).
+//! Public keys that verify JSON Web Signatures, and their JWK parameters (RFC 7518).
 
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED, ParsedPublicKey,
@@ -12,7 +12,7 @@ use crate::key::{JwsAlgorithm, RSA_ENCRYPTION};
 use crate::limits::{MAX_RSA_BITS, MIN_RSA_BITS};
 use crate::{Error, PublicKey};
 
-/// A public key that checks JSON Web Signatures, by the one algorithm that fits it. A signature
+/// A public key that verifies JSON Web Signatures with the one algorithm that fits it. A signature
 /// cannot choose another.
 pub struct JwsKey {
     algorithm: JwsAlgorithm,
@@ -20,7 +20,7 @@ pub struct JwsKey {
     parameters: JwkParameters,
 }
 
-/// The numbers a key is made of, big-endian, as a JSON Web Key names them.
+/// The JWK parameters of a public key, big-endian.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JwkParameters {
     /// A point on a curve; both coordinates have the curve's full length.
@@ -47,7 +47,7 @@ const P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
 const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
 
 impl JwsKey {
-    /// Takes a key that tokens can be signed with: RSA of 2048 to 8192 bits, or a NIST curve.
+    /// Accepts a key that can sign tokens: RSA of 2048 to 8192 bits, or a NIST curve.
     pub fn new(key: &PublicKey) -> Result<Self, Error> {
         let info = SubjectPublicKeyInfoRef::from_der(key.as_der())
             .map_err(Error::malformed("public key"))?;
@@ -71,17 +71,17 @@ impl JwsKey {
         Ok(Self { algorithm, parsed, parameters })
     }
 
-    /// What signatures must be made by.
+    /// Returns the algorithm that signatures must use.
     pub fn algorithm(&self) -> JwsAlgorithm {
         self.algorithm
     }
 
-    /// Whether a signature on this message is by this key.
+    /// Returns true if the signature of the message is valid.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.parsed.verify_sig(message, signature).is_ok()
     }
 
-    /// What it is made of.
+    /// Returns the public JWK parameters.
     pub fn parameters(&self) -> &JwkParameters {
         &self.parameters
     }
@@ -99,7 +99,7 @@ fn verification(algorithm: JwsAlgorithm) -> &'static dyn VerificationAlgorithm {
     }
 }
 
-/// An uncompressed point: a 4, then both coordinates.
+/// Parses an uncompressed point: a 4, then both coordinates.
 fn point(bytes: &[u8], curve: &'static str, length: usize) -> Result<JwkParameters, Error> {
     match bytes.split_first() {
         Some((4, rest)) if rest.len() == length.saturating_mul(2) => {
@@ -142,7 +142,7 @@ mod tests {
         assert!(key.verifies(b"message", &good));
         assert!(!key.verifies(b"massage", &good));
         assert!(!key.verifies(b"message", &other.sign_jws(b"message").unwrap()));
-        // The DER form of the same signature is not a JSON Web Signature.
+        // The DER form of the same signature is not a valid JSON Web Signature.
         assert!(!key.verifies(b"message", &own.sign(b"message").unwrap()));
         let (_, short) = good.split_last().unwrap();
         for bad in [short, &[good.as_slice(), &[0]].concat(), &[0; 64], &[]] {

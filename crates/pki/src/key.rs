@@ -1,7 +1,8 @@
 //! Private and public keys.
 //!
-//! Windlass makes ECDSA P-256 keys unless told otherwise: they take microseconds to make, and every
-//! client knows them. It reads what other tools make: RSA, the NIST curves and Ed25519, in PKCS#8, SEC 1 or PKCS#1.
+//! Windlass generates ECDSA P-256 keys by default: they take microseconds to generate, and every
+//! client supports them. It parses keys of other tools: RSA, the NIST curves and Ed25519, in
+//! PKCS#8, SEC 1 or PKCS#1.
 
 use std::fmt;
 
@@ -24,7 +25,7 @@ use zeroize::Zeroizing;
 use crate::limits::{MAX_PRIVATE_KEY_BYTES, MAX_PUBLIC_KEY_BYTES, MAX_RSA_BITS, MIN_RSA_BITS};
 use crate::{Certificate, Error, KeyType, pem};
 
-/// A private key. It can sign and be written as PEM; it cannot be copied or printed.
+/// A private key. It can sign and be encoded as PEM; it cannot be copied or printed.
 pub struct PrivateKey {
     pair: SigningKeyPair,
     public: PublicKey,
@@ -43,7 +44,7 @@ enum EcdsaCurve {
     P521,
 }
 
-/// How a JSON Web Signature by a key is called in its header (RFC 7518 §3.1).
+/// Signature algorithm in a JWS header (RFC 7518 §3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JwsAlgorithm {
     /// ECDSA on P-256 with SHA-256.
@@ -57,7 +58,7 @@ pub enum JwsAlgorithm {
 }
 
 impl JwsAlgorithm {
-    /// The value of the header's `alg`.
+    /// Returns the value of the `alg` header.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Es256 => "ES256",
@@ -93,12 +94,12 @@ impl PrivateKey {
         Self::new(pair.map_err(|_| Error::Crypto("generating a key"))?)
     }
 
-    /// Reads a key from PEM: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
+    /// Parses a key from PEM: PKCS#8, SEC 1 (`EC PRIVATE KEY`) or PKCS#1 (`RSA PRIVATE KEY`).
     pub fn from_pem(text: &[u8]) -> Result<Self, Error> {
         Self::from_block(&pem::private_key(text)?)
     }
 
-    /// Reads the one key of a text that may have other things in it.
+    /// Parses the one key of a text that may contain other blocks.
     pub(crate) fn from_mixed_pem(text: &[u8]) -> Result<Self, Error> {
         Self::from_block(&pem::private_key_in_mixed_pem(text)?)
     }
@@ -140,12 +141,12 @@ impl PrivateKey {
         Ok(Self { pair, public })
     }
 
-    /// Writes the key as PKCS#8 PEM.
+    /// Encodes the key as PKCS#8 PEM.
     pub fn to_pem(&self) -> Result<Zeroizing<String>, Error> {
         Ok(pem::encode(pem::PRIVATE_KEY, &self.to_pkcs8()?))
     }
 
-    /// Writes the key as PKCS#8.
+    /// Encodes the key as PKCS#8 DER.
     pub(crate) fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let failed = |_| Error::Crypto("encoding a private key");
         let der = match &self.pair {
@@ -183,7 +184,7 @@ impl PrivateKey {
         }
     }
 
-    /// Whether a signature by [`Self::sign`] on this message is this key's.
+    /// Returns true if [`Self::sign`] with this key created the signature of this message.
     pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         let algorithm: &'static dyn VerificationAlgorithm = match &self.pair {
             SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => &ECDSA_P256_SHA256_ASN1,
@@ -196,9 +197,9 @@ impl PrivateKey {
             .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
     }
 
-    /// Signs a message as [`SubjectKey::verify_possession`](crate::SubjectKey::verify_possession)
-    /// wants it. There is no such signature by a P-384 key: it would be over SHA-256, and the library
-    /// has none.
+    /// Signs a message for [`SubjectKey::verify_possession`](crate::SubjectKey::verify_possession).
+    /// P-384 keys are not supported: the signature would use SHA-256, which the library lacks for
+    /// that curve.
     pub fn prove_possession(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
             SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) | SigningKeyPair::Ed25519(_) => {
@@ -224,8 +225,8 @@ impl PrivateKey {
         }
     }
 
-    /// Signs a JSON Web Signature's input. Keys that no Kubernetes verifier takes for tokens have
-    /// no [`JwsAlgorithm`] and are refused.
+    /// Signs the input of a JSON Web Signature. Keys that no Kubernetes verifier accepts for tokens
+    /// have no [`JwsAlgorithm`] and are rejected.
     pub fn sign_jws(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
             SigningKeyPair::Ecdsa(curve, _) => {
@@ -247,13 +248,14 @@ impl PrivateKey {
         }
     }
 
-    /// What [`Self::sign`] makes, as certificates name it.
+    /// Returns the algorithm identifier of signatures by [`Self::sign`].
     pub(crate) fn signature_algorithm(&self) -> AlgorithmIdentifierRef<'static> {
         let (oid, parameters) = match &self.pair {
             SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => (ECDSA_WITH_SHA256, None),
             SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => (ECDSA_WITH_SHA384, None),
             SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => (ECDSA_WITH_SHA512, None),
-            // RFC 4055 §5 wants the NULL, and RFC 5758 and 8410 want none for the others.
+            // RFC 4055 §5 requires NULL for RSA; RFC 5758 and 8410 require absent parameters for
+            // the others.
             SigningKeyPair::Rsa(_) => (SHA256_WITH_RSA, Some(AnyRef::NULL)),
             SigningKeyPair::Ed25519(_) => (ED25519, None),
         };
@@ -301,7 +303,8 @@ impl EcdsaCurve {
     }
 }
 
-/// Reads PKCS#8 or SEC 1. A key of another curve than asked for is refused, so each is tried.
+/// Parses PKCS#8 or SEC 1. The library rejects keys of another curve than requested, so each curve
+/// is tried.
 fn parse_ecdsa(der: &[u8]) -> Option<SigningKeyPair> {
     EcdsaCurve::ALL.into_iter().find_map(|curve| {
         let pair = EcdsaKeyPair::from_private_key_der(curve.signing_algorithm(), der).ok()?;
@@ -316,7 +319,7 @@ struct EcdsaSignature<'a> {
     s: UintRef<'a>,
 }
 
-/// Certificates carry an ECDSA signature as DER, tokens as two numbers of fixed length.
+/// Converts a DER signature, as in certificates, to two numbers of fixed length, as in tokens.
 fn fixed_signature(der: &[u8], scalar_bytes: usize) -> Result<Vec<u8>, Error> {
     let signature = EcdsaSignature::from_der(der).map_err(Error::malformed("signature"))?;
     let mut fixed = Vec::with_capacity(scalar_bytes.saturating_mul(2));
@@ -328,12 +331,12 @@ fn fixed_signature(der: &[u8], scalar_bytes: usize) -> Result<Vec<u8>, Error> {
     Ok(fixed)
 }
 
-/// A public key: the DER of a `SubjectPublicKeyInfo`, of any algorithm.
+/// A public key of any algorithm: the DER of a `SubjectPublicKeyInfo`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey(Vec<u8>);
 
 impl PublicKey {
-    /// Takes the DER of a `SubjectPublicKeyInfo`, if it is one.
+    /// Parses the DER of a `SubjectPublicKeyInfo`.
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         if der.len() > MAX_PUBLIC_KEY_BYTES {
             return Err(Error::TooLarge { what: "public key", limit: MAX_PUBLIC_KEY_BYTES });
@@ -342,8 +345,8 @@ impl PublicKey {
         Ok(Self(der.to_vec()))
     }
 
-    /// Reads one or more keys from PEM. A private key or a certificate stands for its public key,
-    /// as in the key files of kube-apiserver.
+    /// Parses one or more keys from PEM. Private keys and certificates yield their public key, as
+    /// in the key files of kube-apiserver.
     pub fn list_from_pem(text: &[u8]) -> Result<Vec<Self>, Error> {
         let mut keys = Vec::new();
         for block in pem::blocks(text)? {
@@ -364,25 +367,25 @@ impl PublicKey {
         if keys.is_empty() { Err(pem::PemError::Missing("key").into()) } else { Ok(keys) }
     }
 
-    /// The DER of the `SubjectPublicKeyInfo`.
+    /// Returns the DER of the `SubjectPublicKeyInfo`.
     pub fn as_der(&self) -> &[u8] {
         &self.0
     }
 
-    /// Writes the key as PEM.
+    /// Encodes the key as PEM.
     pub fn to_pem(&self) -> String {
         pem::encode(pem::PUBLIC_KEY, &self.0).to_string()
     }
 
-    /// The key identifier of RFC 7093 §2 (1): the first 160 bits of the SHA-256 of the key. The
-    /// usual SHA-1 would do, but sets off the alarms of those who look for SHA-1.
+    /// Returns the key identifier of RFC 7093 §2 (1): the first 160 bits of the SHA-256 of the key.
+    /// The usual SHA-1 would be safe, but triggers scanners that search for SHA-1.
     pub(crate) fn identifier(&self) -> Result<Vec<u8>, Error> {
         let info = self.info()?;
         let hash = digest(&SHA256, info.subject_public_key.raw_bytes());
         Ok(hash.as_ref().iter().take(20).copied().collect())
     }
 
-    /// Whether it is RSA, whose keys may also encipher.
+    /// Returns true for RSA, whose keys may also encipher.
     pub(crate) fn is_rsa(&self) -> Result<bool, Error> {
         Ok(self.info()?.algorithm.oid == RSA_ENCRYPTION)
     }

@@ -1,28 +1,26 @@
-//! Keystores: certificates and keys in the files that Java and .NET read.
+//! Keystores: certificates and keys in file formats of Java and .NET.
 //!
-//! - [`TrustStore`]: a set of anchors, as PKCS#12 or as JKS, named and laid out as trust-manager
-//!   does it.
-//! - [`KeyStore`]: a private key and its chain, as PKCS#12.
+//! - [`TrustStore`]: a set of anchors as PKCS#12 or JKS, with trust-manager's aliases and layout.
+//! - [`KeyStore`]: a private key and its chain as PKCS#12.
 //!
-//! The same content, password and profile give the same bytes, so that an unchanged set is an
-//! unchanged file. PKCS#12 wants salts and initialisation vectors; here they are computed from the
-//! content and the password instead of being drawn ([`encryption`]). That is acceptable because of what
-//! they are for:
+//! The same content, password and profile give the same bytes, so an unchanged set is an unchanged
+//! file. PKCS#12 requires salts and initialization vectors; here they are derived from the content
+//! and the password instead of being random ([`encryption`]). This is acceptable because of their
+//! purpose:
 //!
-//! - A vector must not serve two contents under one key. Another content has another salt, and so
-//!   another key: a key serves one content only.
-//! - A salt keeps guesses at one password from being of use against another store. Stores share a
-//!   salt only if they share content, profile and password: then there is nothing new to guess.
-//! - A salt that depends on the password lets somebody who knows the content try passwords on the
-//!   salt. It is computed with as many rounds as the encryption key, so that this is no faster than
-//!   trying them on the store. The content of a key store includes the private key, which a guesser
-//!   does not know.
+//! - A vector must not be reused for two contents under one key. Different content has a different
+//!   salt and therefore a different key: each key encrypts one content only.
+//! - A salt prevents reuse of guesses at one password against another store. Stores share a salt
+//!   only if they share content, profile and password; then there is nothing new to guess.
+//! - A salt that depends on the password lets an attacker who knows the content test passwords
+//!   against the salt. It is derived with as many rounds as the encryption key, so this is no
+//!   faster than testing them against the store. The content of a key store includes the private
+//!   key, which an attacker does not know.
 //!
-//! What is given away is whether two stores are the same, which is what we want to know.
+//! The scheme reveals whether two stores are equal, which is intended.
 //!
-//! A password here is often no secret: that of a trust store is mostly `changeit`, and is there
-//! because readers want one. It is treated as a secret all the same, since that of a key store may
-//! be one.
+//! A password here is often not secret: that of a trust store is mostly `changeit`, because readers
+//! require one. It is still treated as a secret, since that of a key store may be one.
 
 mod alias;
 mod encryption;
@@ -36,14 +34,14 @@ use zeroize::Zeroizing;
 use crate::limits::{MAX_ALIAS_CHARACTERS, MAX_PASSWORD_CHARACTERS};
 use crate::{Error, ForeignCertificate, PrivateKey};
 
-/// A keystore's password: 1 to 128 characters. It cannot be printed, and is wiped when dropped.
+/// A keystore password of 1 to 128 characters. It cannot be printed, and is wiped when dropped.
 pub struct KeystorePassword(Zeroizing<String>);
 
-/// How a PKCS#12 store is encrypted and authenticated, as trust-manager names it.
+/// Encryption and authentication of a PKCS#12 store, with trust-manager's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Pkcs12Profile {
-    /// Certificates by RC2 with 40 bits, keys by triple DES, SHA-1. Every reader knows it; it
-    /// hides nothing from anybody who tries.
+    /// Certificates with 40-bit RC2, keys with triple DES, SHA-1. Every reader supports it, but it
+    /// is trivial to break.
     LegacyRc2,
     /// Certificates and keys encrypted with triple DES, integrity by SHA-1.
     LegacyDes,
@@ -51,10 +49,10 @@ pub enum Pkcs12Profile {
     Modern2023,
 }
 
-/// What a PKCS#12 trust store is protected with.
+/// Protection of a PKCS#12 trust store.
 #[derive(Clone, Copy)]
 pub enum KeystoreProtection<'a> {
-    /// Nothing: neither encrypted nor authenticated. Java takes such a store without a password.
+    /// Neither encrypted nor authenticated. Java opens such a store without a password.
     Open,
     /// Encrypted and authenticated with a password.
     Sealed {
@@ -65,7 +63,7 @@ pub enum KeystoreProtection<'a> {
     },
 }
 
-/// Why a keystore could not be made.
+/// Error of creating a keystore.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeystoreError {
@@ -75,24 +73,24 @@ pub enum KeystoreError {
     /// The alias is empty or too long.
     #[error("a keystore alias must have between 1 and {MAX_ALIAS_CHARACTERS} characters")]
     AliasLength,
-    /// There is no certificate for the key.
+    /// The chain has no certificate for the key.
     #[error("a key store needs a certificate for its key")]
     NoCertificate,
-    /// The private key does not belong to the first certificate of the chain.
+    /// The private key does not match the first certificate of the chain.
     #[error("the private key does not belong to the first certificate")]
     KeyMismatch,
-    /// More content than the format can hold.
+    /// The content exceeds what the format can hold.
     #[error("the content does not fit into a keystore")]
     TooLarge,
     /// The private key could not be encoded.
     #[error(transparent)]
     Key(#[from] Error),
-    /// The cryptographic library refused an operation that should not fail.
+    /// The cryptographic library failed an operation that should not fail.
     #[error("cryptographic operation failed: {0}")]
     Crypto(&'static str),
 }
 
-/// A set of certificates that are trusted. The order they came in and repetitions are forgotten.
+/// A set of trusted certificates, without order and duplicates.
 #[derive(Debug, Clone)]
 pub struct TrustStore {
     entries: Vec<TrustStoreEntry>,
@@ -105,7 +103,7 @@ struct TrustStoreEntry {
     not_before: OffsetDateTime,
 }
 
-/// A private key with its chain. Like the key, it cannot be printed.
+/// A private key with its chain. It cannot be printed.
 pub struct KeyStore<'a> {
     alias: &'a str,
     key: &'a PrivateKey,
@@ -113,7 +111,7 @@ pub struct KeyStore<'a> {
 }
 
 impl KeystorePassword {
-    /// Takes a password, if it is neither empty nor too long.
+    /// Accepts a password that is neither empty nor too long.
     pub fn new(text: &str) -> Result<Self, KeystoreError> {
         match text.chars().take(MAX_PASSWORD_CHARACTERS.saturating_add(1)).count() {
             1..=MAX_PASSWORD_CHARACTERS => Ok(Self(Zeroizing::new(text.to_owned()))),
@@ -125,9 +123,9 @@ impl KeystorePassword {
         self.0.as_bytes()
     }
 
-    /// As Java keeps characters: what JKS and the key derivation of PKCS#12 want.
+    /// Returns the password as UTF-16, which JKS and the PKCS#12 key derivation require.
     fn utf16(&self) -> Zeroizing<Vec<u8>> {
-        // Room for all, so that growing leaves no copies behind.
+        // Full capacity, so that growing leaves no copies behind.
         let mut bytes = Zeroizing::new(Vec::with_capacity(self.0.len().saturating_mul(2)));
         for unit in self.0.encode_utf16() {
             bytes.extend_from_slice(&unit.to_be_bytes());
@@ -140,7 +138,7 @@ impl Pkcs12Profile {
     /// All profiles that trust-manager defines, oldest first.
     pub const ALL: [Self; 3] = [Self::LegacyRc2, Self::LegacyDes, Self::Modern2023];
 
-    /// The name in trust-manager's API.
+    /// Returns the name in trust-manager's API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LegacyRc2 => "LegacyRC2",
@@ -149,14 +147,14 @@ impl Pkcs12Profile {
         }
     }
 
-    /// The profile of that name.
+    /// Returns the profile with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.name() == name)
     }
 }
 
 impl TrustStore {
-    /// Takes a set of anchors; it may be empty.
+    /// Creates a trust store from anchors; the set may be empty.
     pub fn new<'a>(anchors: impl IntoIterator<Item = &'a ForeignCertificate>) -> Self {
         let mut anchors = anchors
             .into_iter()
@@ -172,8 +170,8 @@ impl TrustStore {
         Self { entries: entries.collect() }
     }
 
-    /// The name of each anchor in the store, in the order of a PKCS#12 store. JKS and Java keep
-    /// them in lower case.
+    /// Returns the alias of each anchor, in the order of a PKCS#12 store. JKS and Java store them
+    /// in lower case.
     pub fn aliases(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().map(|entry| entry.alias.as_str())
     }
@@ -190,8 +188,8 @@ impl TrustStore {
 }
 
 impl<'a> KeyStore<'a> {
-    /// Takes a key and its chain, the certificate of the key first. Whether the rest of the chain
-    /// belongs together is not looked at.
+    /// Creates a key store from a key and its chain, leaf first. Does not check that the rest of
+    /// the chain belongs together.
     pub fn new(
         alias: &'a str,
         key: &'a PrivateKey,
@@ -201,7 +199,7 @@ impl<'a> KeyStore<'a> {
             return Err(KeystoreError::AliasLength);
         }
         let leaf = chain.first().ok_or(KeystoreError::NoCertificate)?;
-        // Others may write the same key in another way.
+        // The certificate may encode the same key differently.
         let certified = leaf.public_key().to_public_key();
         if certified.is_ok_and(|certified| certified == *key.public_key()) {
             Ok(Self { alias, key, chain })
@@ -210,8 +208,8 @@ impl<'a> KeyStore<'a> {
         }
     }
 
-    /// Writes it as PKCS#12. Readers disagree about keys without a password, so there is no such
-    /// store.
+    /// Encodes the key store as PKCS#12. A password is required, because readers disagree about
+    /// keys without one.
     pub fn to_pkcs12(
         &self,
         password: &KeystorePassword,

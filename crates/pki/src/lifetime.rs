@@ -1,34 +1,34 @@
-//! How long a certificate is good for that somebody asked for.
+//! Validity periods of requested certificates.
 
 use time::{Duration, OffsetDateTime};
 
 use crate::{Certificate, Error, Validity};
 
-/// Clocks differ: a certificate is good from so long ago.
+/// Certificates are backdated by this much, to tolerate clock skew.
 const BACKDATE: Duration = Duration::minutes(5);
 
-/// Twice the backdating, so that something is left of it.
+/// Shortest lifetime: twice the backdating, so that some of it remains.
 const SHORTEST: Duration = Duration::minutes(10);
 
-/// Below this the backdating is no negligible part, and is not taken off the end.
+/// For lifetimes below this, the backdating is not negligible and is not subtracted from the end.
 const SHORT: Duration = Duration::hours(8);
 
-/// Why there is no time for which a certificate could be good.
+/// Reason why no validity period is possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LifetimeError {
-    /// The authority was no longer good when the certificate would begin to be.
+    /// The CA expires before the certificate's validity starts.
     #[error("the signer has expired: NotAfter={}", go_time(*.0))]
     SignerExpired(OffsetDateTime),
-    /// The authority is no longer good.
+    /// The CA has already expired.
     #[error("refusing to sign a certificate that expired in the past: NotAfter={}", go_time(*.0))]
     ExpiredInThePast(OffsetDateTime),
-    /// The time is empty, or beyond the calendar.
+    /// The period is empty, or beyond the calendar.
     #[error(transparent)]
     Impossible(#[from] Error),
 }
 
-/// When a certificate is good that is asked for `now`: for the time requested, but not longer than
-/// `longest` and not longer than the authority.
+/// Returns the validity of a certificate requested at `now`: the requested duration, limited by
+/// `longest` and by the CA's validity.
 pub fn lifetime(
     requested: Option<Duration>,
     longest: Duration,
@@ -59,7 +59,7 @@ fn within(
     Ok(Validity::new(from, until.min(end))?)
 }
 
-/// A time as Go prints it.
+/// Formats a time as Go does.
 fn go_time(time: OffsetDateTime) -> String {
     let time = time.to_offset(time::UtcOffset::UTC);
     let (date, (hour, minute, second)) = (time.date(), time.to_hms());
@@ -79,7 +79,7 @@ mod tests {
     fn follows_the_table() {
         let far = datetime!(2036-01-01 0:00 UTC);
         let (minute, hour) = (Duration::MINUTE, Duration::HOUR);
-        // What is asked for, the longest, and the lifetime of the certificate.
+        // Requested duration, maximum, and resulting lifetime.
         let table = [
             (None, YEAR, YEAR),
             (None, hour, hour + 5 * minute),
@@ -94,7 +94,7 @@ mod tests {
             (Some(8 * hour), YEAR, 8 * hour),
             (Some(8 * hour - Duration::SECOND), YEAR, 8 * hour + 5 * minute - Duration::SECOND),
             (Some(Duration::DAY), YEAR, Duration::DAY),
-            // The longest counts before the shortest.
+            // The maximum takes precedence over the minimum.
             (Some(10 * minute), 6 * minute, 11 * minute),
             (Some(7 * minute), 6 * minute, 11 * minute),
             (Some(5 * minute), 6 * minute, 15 * minute),

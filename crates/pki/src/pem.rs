@@ -1,11 +1,11 @@
-//! The one reader of PEM text, and the writer.
+//! Strict PEM parser and encoder.
 //!
-//! Go's `encoding/pem` skips what it cannot read, so a damaged certificate in the middle of a file
-//! disappears without a word. This reader is stricter: text around the blocks is allowed (RFC 7468
-//! §5.2; people keep comments there), but every boundary must be at the start of a line, every
-//! block must end and decode, and headers inside a block are refused. Nothing is dropped silently.
+//! Go's `encoding/pem` skips what it cannot parse, so a damaged certificate in the middle of a file
+//! disappears silently. This parser is stricter: text around the blocks is allowed (RFC 7468 §5.2;
+//! often comments), but every boundary must be at the start of a line, every block must end and
+//! decode, and headers inside a block are rejected. Nothing is dropped silently.
 //!
-//! It looks at every byte a constant number of times, whatever the input.
+//! Each byte is visited a constant number of times, whatever the input.
 
 use base64ct::{Base64, Encoding};
 use rustls_pki_types::CertificateDer;
@@ -27,7 +27,7 @@ pub const RSA_PRIVATE_KEY: &str = "RSA PRIVATE KEY";
 /// PEM label of a SubjectPublicKeyInfo.
 pub const PUBLIC_KEY: &str = "PUBLIC KEY";
 
-/// What OpenSSL writes before an EC key. It repeats what the key itself says.
+/// Block that OpenSSL writes before an EC key. It is redundant with the key.
 pub(crate) const EC_PARAMETERS: &str = "EC PARAMETERS";
 
 const BEGIN: &str = "-----BEGIN ";
@@ -43,7 +43,7 @@ pub struct PemBlock {
     pub contents: Zeroizing<Vec<u8>>,
 }
 
-/// Why a text is not the PEM that is expected. Line numbers count from 1.
+/// Error of parsing PEM. Line numbers count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PemError {
@@ -53,15 +53,15 @@ pub enum PemError {
     /// There are more than [`MAX_PEM_BLOCKS`] blocks.
     #[error("PEM text has more than {MAX_PEM_BLOCKS} blocks")]
     TooManyBlocks,
-    /// One block decodes to more than its kind may have.
+    /// A block decodes to more than its kind allows.
     #[error("line {line}: PEM block exceeds {limit} bytes")]
     BlockTooLarge {
         /// Line number of the block's `BEGIN` line, counted from 1.
         line: usize,
-        /// How large it may be.
+        /// Maximum size of the block in bytes.
         limit: usize,
     },
-    /// A `BEGIN` or `END` line that is not well-formed or not where it may be.
+    /// A `BEGIN` or `END` line is malformed or misplaced.
     #[error("line {line}: misplaced or malformed PEM boundary")]
     Boundary {
         /// Number of the malformed line, counted from 1.
@@ -73,10 +73,10 @@ pub enum PemError {
         /// Line number of the block's `BEGIN` line, counted from 1.
         line: usize,
     },
-    /// The block has headers, such as those of an encrypted key.
+    /// The block has headers, for example those of an encrypted key.
     #[error("line {line}: PEM headers are not supported")]
     Headers {
-        /// The line of the first header.
+        /// Line number of the first header, counted from 1.
         line: usize,
     },
     /// The block's contents are not base64.
@@ -85,7 +85,7 @@ pub enum PemError {
         /// Line number of the block's `BEGIN` line, counted from 1.
         line: usize,
     },
-    /// A block of another kind than expected. The label is printable ASCII.
+    /// A block has an unexpected label, which is printable ASCII.
     #[error("unexpected PEM block {found:?}, expected {expected}")]
     UnexpectedLabel {
         /// Label of the block that was found.
@@ -101,7 +101,8 @@ pub enum PemError {
     Several(&'static str),
 }
 
-/// Reads certificates, at least one and nothing else. They are not parsed yet.
+/// Extracts at least one certificate; other blocks are an error. The certificates are not parsed
+/// yet.
 pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let mut certificates = Vec::new();
     for block in blocks(text)? {
@@ -116,7 +117,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
     Ok(certificates)
 }
 
-/// Reads the certificates of a text that may have other things in it, at least one.
+/// Extracts at least one certificate from a text that may contain other blocks.
 pub(crate) fn certificates_in_mixed_pem(
     text: &[u8],
 ) -> Result<Vec<CertificateDer<'static>>, PemError> {
@@ -126,7 +127,7 @@ pub(crate) fn certificates_in_mixed_pem(
     if found.is_empty() { Err(PemError::Missing("certificate")) } else { Ok(found) }
 }
 
-/// Reads the one private key of a text that may have other things in it.
+/// Extracts the one private key from a text that may contain other blocks.
 pub(crate) fn private_key_in_mixed_pem(text: &[u8]) -> Result<PemBlock, PemError> {
     let is_key = |block: &PemBlock| {
         [PRIVATE_KEY, EC_PRIVATE_KEY, RSA_PRIVATE_KEY].contains(&block.label.as_str())
@@ -139,7 +140,8 @@ pub(crate) fn private_key_in_mixed_pem(text: &[u8]) -> Result<PemBlock, PemError
     }
 }
 
-/// Reads exactly one private key and nothing else, in any of the three encodings in use.
+/// Extracts exactly one private key in any of the three encodings in use; other blocks are an
+/// error.
 pub fn private_key(text: &[u8]) -> Result<PemBlock, PemError> {
     let mut found = None;
     for block in blocks(text)? {
@@ -162,7 +164,7 @@ pub fn private_key(text: &[u8]) -> Result<PemBlock, PemError> {
     found.ok_or(PemError::Missing("private key"))
 }
 
-/// Reads every block of a text.
+/// Parses all blocks of a text.
 pub fn blocks(text: &[u8]) -> Result<Vec<PemBlock>, PemError> {
     if text.len() > MAX_PEM_BYTES {
         return Err(PemError::TextTooLarge);
@@ -191,17 +193,17 @@ pub fn blocks(text: &[u8]) -> Result<Vec<PemBlock>, PemError> {
     }
 }
 
-/// A block whose `END` has not been seen.
+/// A block whose `END` line has not been parsed.
 struct PartialBlock {
     label: String,
     line: usize,
     base64: Zeroizing<Vec<u8>>,
 }
 
-/// Looks at a line outside blocks: text, or the beginning of a block.
+/// Parses a line outside blocks: text, or the start of a block.
 fn parse_begin(line: &[u8], number: usize) -> Result<Option<PartialBlock>, PemError> {
     let Some(label) = boundary(line, BEGIN) else {
-        // A boundary with something before it would be read as text, and its block lost.
+        // A boundary with something before it would be treated as text, and its block lost.
         let lost = contains(line, BEGIN.as_bytes()) || contains(line, END.as_bytes());
         return if lost { Err(PemError::Boundary { line: number }) } else { Ok(None) };
     };
@@ -210,14 +212,14 @@ fn parse_begin(line: &[u8], number: usize) -> Result<Option<PartialBlock>, PemEr
         return Err(PemError::Boundary { line: number });
     }
     let label = String::from_utf8_lossy(label).into_owned();
-    // Room for the largest key, so that growing leaves no copies of a key behind.
+    // Capacity for the largest key, so that growing leaves no copies of a key behind.
     let room = if label == CERTIFICATE { 0 } else { encoded_len(MAX_PRIVATE_KEY_BYTES) };
     let base64 = Zeroizing::new(Vec::with_capacity(room));
     Ok(Some(PartialBlock { label, line: number, base64 }))
 }
 
 impl PartialBlock {
-    /// Takes one line of the block; false at its end.
+    /// Adds one line to the block; returns false at its end.
     fn push_line(&mut self, line: &[u8], number: usize) -> Result<bool, PemError> {
         if line.starts_with(DASHES.as_bytes()) {
             return match boundary(line, END) {
@@ -245,7 +247,7 @@ impl PartialBlock {
         if self.base64.is_empty() {
             return Err(invalid);
         }
-        // In place: the text of a key is overwritten by the key, and wiped with it.
+        // Decodes in place: the key overwrites its text, and both are wiped together.
         let mut contents = self.base64;
         let Ok(length) = Base64::decode_in_place(&mut contents).map(|decoded| decoded.len()) else {
             return Err(invalid);
@@ -255,7 +257,7 @@ impl PartialBlock {
     }
 }
 
-/// The label in a boundary line.
+/// Returns the label of a boundary line.
 fn boundary<'a>(line: &'a [u8], start: &str) -> Option<&'a [u8]> {
     line.strip_prefix(start.as_bytes())?.strip_suffix(DASHES.as_bytes())
 }
@@ -264,12 +266,12 @@ fn contains(line: &[u8], needle: &[u8]) -> bool {
     line.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Characters of base64 for so many bytes.
+/// Returns the base64 length of so many bytes.
 const fn encoded_len(bytes: usize) -> usize {
     bytes.div_ceil(3).saturating_mul(4)
 }
 
-/// Writes one block, with lines of 64 characters.
+/// Encodes one block with lines of 64 characters.
 pub fn encode(label: &str, contents: &[u8]) -> Zeroizing<String> {
     let base64 = Zeroizing::new(Base64::encode_string(contents));
     let lines = base64.len().div_ceil(LINE_WIDTH);
@@ -293,7 +295,7 @@ pub fn encode(label: &str, contents: &[u8]) -> Zeroizing<String> {
     text
 }
 
-/// Writes a chain of certificates, in order.
+/// Encodes a certificate chain, in order.
 pub fn encode_certificates<'a>(chain: impl IntoIterator<Item = &'a [u8]>) -> String {
     chain.into_iter().map(|der| encode(CERTIFICATE, der).to_string()).collect()
 }

@@ -1,40 +1,40 @@
-//! What the signers of Kubernetes take, and what they say of what they do not.
+//! Policies of the Kubernetes signers, and their error messages.
 //!
-//! The first rule that is broken is named. These texts are part of the interface.
+//! The first violated rule is reported. The messages are part of the interface.
 
 use std::collections::BTreeSet;
 
 use crate::{AltNames, CertificateRequest};
 
-/// What somebody asks for, as far as a signer looks at it.
+/// The parts of a request that signers check.
 #[derive(Debug, Clone)]
 pub struct RequestedAttributes<'a> {
-    /// The common name; empty if there is none.
+    /// Requested common name; empty if absent.
     pub common_name: &'a str,
     /// Organizations of the requested subject, in order; empty if there are none.
     pub organizations: Vec<&'a str>,
     /// Subject alternative names of the request, possibly empty.
     pub alt_names: &'a AltNames,
-    /// The usages by their names, in order.
+    /// Requested usages by name, in order.
     pub usages: Vec<&'a str>,
 }
 
-/// Why a signer does not take a request.
+/// Reason why a signer rejects a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// The organizations of a node are others.
+    /// The organizations are not those of a node.
     #[error("subject organization is not system:nodes")]
     Organization,
-    /// The common name of a node is another.
+    /// The common name is not that of a node.
     #[error("subject common name does not begin with system:node:")]
     CommonName,
-    /// A server that has no name.
+    /// A serving certificate requires an alternative name.
     #[error("DNS or IP subjectAltName is required")]
     AltNameRequired,
-    /// There is a DNS name.
+    /// The request contains a DNS name, which the signer forbids.
     #[error("DNS subjectAltNames are not allowed")]
     DnsName,
-    /// There is an e-mail address.
+    /// The request contains an e-mail address, which the signer forbids.
     #[error("Email subjectAltNames are not allowed")]
     EmailAddress,
     /// The request contains an IP address, which the signer forbids.
@@ -43,13 +43,13 @@ pub enum PolicyError {
     /// The request contains a URI, which the signer forbids.
     #[error("URI subjectAltNames are not allowed")]
     Uri,
-    /// The usages are others than these.
+    /// The usages differ from the required ones.
     #[error("usages did not match [{}]", .0.join(" "))]
     Usages(&'static [&'static str]),
-    /// A usage that clients have no use for.
+    /// A usage that client certificates may not have.
     #[error("invalid usage for client certificate: {0}")]
     InvalidUsage(String),
-    /// A usage that clients cannot do without.
+    /// A usage that client certificates must have.
     #[error("missing required usage for client certificate: {0}")]
     MissingUsage(&'static str),
 }
@@ -63,7 +63,7 @@ const SERVING: [&str; 3] = [DIGITAL_SIGNATURE, KEY_ENCIPHERMENT, "server auth"];
 const CLIENT: [&str; 3] = [CLIENT_AUTH, DIGITAL_SIGNATURE, KEY_ENCIPHERMENT];
 
 impl<'a> RequestedAttributes<'a> {
-    /// What a request asks for, and for which usages.
+    /// Extracts the attributes of a request with the given usages.
     pub fn new<Text: AsRef<str>>(request: &'a CertificateRequest, usages: &'a [Text]) -> Self {
         Self {
             common_name: request.subject().common_name(),
@@ -74,7 +74,7 @@ impl<'a> RequestedAttributes<'a> {
     }
 }
 
-/// What `kubernetes.io/kubelet-serving` takes: the serving certificates of nodes.
+/// Validates a request to `kubernetes.io/kubelet-serving`: serving certificates of nodes.
 pub fn validate_kubelet_serving(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     organization(asked)?;
     let names = asked.alt_names;
@@ -88,7 +88,8 @@ pub fn validate_kubelet_serving(asked: &RequestedAttributes<'_>) -> Result<(), P
     common_name(asked)
 }
 
-/// What `kubernetes.io/kube-apiserver-client-kubelet` takes: the client certificates of nodes.
+/// Validates a request to `kubernetes.io/kube-apiserver-client-kubelet`: client certificates of
+/// nodes.
 pub fn validate_kubelet_client(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     organization(asked)?;
     let names = asked.alt_names;
@@ -100,8 +101,8 @@ pub fn validate_kubelet_client(asked: &RequestedAttributes<'_>) -> Result<(), Po
     usages(asked, &CLIENT)
 }
 
-/// What `kubernetes.io/kube-apiserver-client` takes: client certificates of anybody, whatever the
-/// names in them.
+/// Validates a request to `kubernetes.io/kube-apiserver-client`: client certificates with any
+/// names.
 pub fn validate_api_client(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     let invalid = asked.usages.iter().find(|usage| !CLIENT.contains(usage));
     if let Some(usage) = invalid {
@@ -118,7 +119,8 @@ fn common_name(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     reject_if(!asked.common_name.starts_with(NODE_PREFIX), PolicyError::CommonName)
 }
 
-/// Exactly these, in any order. Only RSA enciphers keys, so that one may be missing.
+/// Requires exactly these usages, in any order. Key encipherment is optional, because only RSA uses
+/// it.
 fn usages(
     asked: &RequestedAttributes<'_>,
     wanted: &'static [&'static str],

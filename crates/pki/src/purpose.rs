@@ -1,4 +1,4 @@
-//! What a certificate's key may be used for: extended key usages.
+//! Extended key usages of certificates.
 
 use der::asn1::ObjectIdentifier;
 
@@ -9,9 +9,9 @@ pub enum KeyPurpose {
     ServerAuth,
     /// TLS client authentication (`id-kp-clientAuth`, `1.3.6.1.5.5.7.3.2`).
     ClientAuth,
-    /// Any purpose at all (`anyExtendedKeyUsage`).
+    /// Any extended key usage (`anyExtendedKeyUsage`).
     Any,
-    /// Another one, as its object identifier in dotted decimal.
+    /// Another purpose, as an OID in dotted decimal.
     Other(String),
 }
 

@@ -1,4 +1,4 @@
-//! Serial numbers: always random, never counted, never derived from the key.
+//! Random serial numbers, neither counted nor derived from the key.
 
 use std::fmt;
 
@@ -18,8 +18,8 @@ impl Serial {
         Ok(Self::from_bytes(bytes))
     }
 
-    /// Makes one of given bytes. The top bit is cleared, as a serial number is positive, and the
-    /// next one set, so that it is never zero and always 16 bytes long.
+    /// Creates a serial number from bytes. Clears the top bit, because serial numbers are positive,
+    /// and sets the next, so that the number is never zero and always 16 bytes long.
     pub const fn from_bytes(mut bytes: [u8; 16]) -> Self {
         let [first, ..] = &mut bytes;
         *first = (*first & 0x7f) | 0x40;

@@ -1,10 +1,10 @@
-//! What tells one set of certificates from another, whatever their order.
+//! Order-independent digests of certificate sets.
 
 use std::collections::BTreeSet;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// The SHA-256 of a certificate's DER.
+/// Returns the SHA-256 of a certificate's DER.
 pub type Fingerprint = [u8; 32];
 
 /// The SHA-256 of a certificate's DER.
@@ -14,8 +14,8 @@ pub fn fingerprint(der: &[u8]) -> Fingerprint {
     fingerprint
 }
 
-/// The digest of a set of certificates: the SHA-256 of their fingerprints in ascending order, each
-/// once. Node agents report it, and controllers compare it with what they published.
+/// Returns the digest of a certificate set: the SHA-256 of the distinct fingerprints in ascending
+/// order. Node agents report it, and controllers compare it with the published set.
 pub fn certificate_set_digest<'a>(
     fingerprints: impl IntoIterator<Item = &'a Fingerprint>,
 ) -> Fingerprint {

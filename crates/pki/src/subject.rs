@@ -1,6 +1,7 @@
-//! Distinguished names, as far as they say who somebody is.
+//! Distinguished names that identify a subject.
 //!
-//! A subject may have many organizations: Kubernetes reads each as a group. Each is kept, in order.
+//! A subject may have many organizations: Kubernetes treats each as a group. All are kept, in
+//! order.
 
 use der::asn1::{Any, AnyRef, ObjectIdentifier, PrintableStringRef, SetOfVec, Utf8StringRef};
 use der::{Encode, Tag, Tagged};
@@ -16,17 +17,17 @@ pub struct Subject(Vec<u8>);
 
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
-/// The user identifier of the Cloud Native Computing Foundation's arc: one string.
+/// User ID attribute below the arc of the Cloud Native Computing Foundation: one string.
 const USER_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.4.1.57683.2");
 const WHAT: &str = "distinguished name";
 
 impl Subject {
-    /// A subject with a common name and any number of organizations.
+    /// Creates a subject with a common name and any number of organizations.
     pub fn new(common_name: &str, organizations: &[&str]) -> Result<Self, Error> {
         Self::with_user_ids(common_name, organizations, &[])
     }
 
-    /// As [`Self::new`], with user identifiers. More than one is legal DER, and means nobody.
+    /// Like [`Self::new`], with user IDs. More than one is valid DER, but identifies no user.
     pub fn with_user_ids(
         common_name: &str,
         organizations: &[&str],
@@ -51,12 +52,12 @@ impl Subject {
         Ok(Self(name.to_der().map_err(Error::encoding)?))
     }
 
-    /// Its DER: an RFC 5280 `Name`.
+    /// DER of the RFC 5280 `Name`.
     pub fn as_der(&self) -> &[u8] {
         &self.0
     }
 
-    /// Whether it names nobody, and the alternative names must.
+    /// Returns true if the subject is empty, so that alternative names are required.
     pub(crate) fn is_empty(&self) -> bool {
         // An empty SEQUENCE is its tag and a zero length.
         self.0.len() <= 2
@@ -74,7 +75,7 @@ fn directory_string(value: &str) -> Result<Any, Error> {
     if value.chars().any(char::is_control) {
         return Err(invalid("it has control characters"));
     }
-    // PrintableString where it suffices, as Go and OpenSSL do, so that names compare equal.
+    // PrintableString where possible, as Go and OpenSSL do, so that names compare equal.
     let encoded = match PrintableStringRef::new(value) {
         Ok(printable) => Any::encode_from(&printable),
         Err(_) => Utf8StringRef::new(value).and_then(|utf8| Any::encode_from(&utf8)),
@@ -82,7 +83,7 @@ fn directory_string(value: &str) -> Result<Any, Error> {
     encoded.map_err(|_| invalid("it cannot be encoded"))
 }
 
-/// Who a name says somebody is.
+/// The identity that a name states.
 #[derive(Debug, Default)]
 pub(crate) struct SubjectIdentity {
     pub common_name: Option<String>,
@@ -90,9 +91,9 @@ pub(crate) struct SubjectIdentity {
     pub user_ids: Vec<String>,
 }
 
-/// Reads an identity from a `Name`. Of several common names the last one counts, as in Go.
+/// Parses an identity from a `Name`. The last of several common names counts, as in Go.
 ///
-/// This walks the DER: decoding a SET into a structure sorts it, in quadratic time.
+/// Walks the DER: decoding a SET into a structure sorts it in quadratic time.
 pub(crate) fn parse_name(name: AnyRef<'_>) -> Result<SubjectIdentity, Error> {
     let malformed = |reason: &str| Error::Malformed { what: WHAT, reason: reason.to_owned() };
     if name.tag() != Tag::Sequence {
@@ -130,8 +131,8 @@ pub(crate) fn parse_name(name: AnyRef<'_>) -> Result<SubjectIdentity, Error> {
     Ok(identity)
 }
 
-/// The text of an attribute that decides who somebody is. What cannot be read as text is an error,
-/// never a different or an empty name.
+/// Returns the text of an attribute that determines identity. Undecodable text is an error, never a
+/// different or empty name.
 fn text(value: AnyRef<'_>) -> Result<String, Error> {
     let malformed = |reason: &str| Error::Malformed { what: WHAT, reason: reason.to_owned() };
     let bytes = value.value();

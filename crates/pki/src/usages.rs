@@ -1,4 +1,4 @@
-//! What certificates may be used for, under the names that requests give the usages.
+//! Key usages of certificates, with the names that requests use.
 
 use std::collections::BTreeSet;
 
@@ -6,23 +6,23 @@ use der::asn1::ObjectIdentifier;
 
 use crate::der_syntax::encode_tlv;
 
-/// All that a certificate may be used for.
+/// Key usages and extended key usages of a certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CertificateUsages {
-    /// What the key may do.
+    /// Key usages (RFC 5280 §4.2.1.3) of the certificate.
     pub key: KeyUsageSet,
-    /// What it may do it for. The order is the one in which they are written.
+    /// Extended key usages, encoded in this order.
     pub extended: BTreeSet<ExtendedUsage>,
 }
 
-/// The usages of a key (RFC 5280 §4.2.1.3). A set with none is not written.
+/// A set of key usages (RFC 5280 §4.2.1.3). An empty set is not encoded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyUsageSet(u16);
 
-/// An extended usage (RFC 5280 §4.2.1.12), in the order in which Go writes them.
+/// An extended key usage (RFC 5280 §4.2.1.12), in Go's encoding order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ExtendedUsage {
-    /// Any purpose at all (`anyExtendedKeyUsage`).
+    /// Any extended key usage (`anyExtendedKeyUsage`).
     Any,
     /// TLS server authentication (`server auth` in Kubernetes).
     ServerAuth,
@@ -38,23 +38,23 @@ pub enum ExtendedUsage {
     IpsecTunnel,
     /// IPsec for a user (`ipsec user` in Kubernetes).
     IpsecUser,
-    /// Saying when something was there.
+    /// Trusted time stamping (`timestamping` in Kubernetes).
     TimeStamping,
-    /// Saying whether certificates are still good.
+    /// Signing of OCSP responses (`ocsp signing` in Kubernetes).
     OcspSigning,
-    /// Microsoft's way to strong encryption in export browsers.
+    /// Microsoft's server-gated cryptography for export browsers (`microsoft sgc` in Kubernetes).
     MicrosoftServerGatedCrypto,
-    /// Netscape's way to the same.
+    /// Netscape's server-gated cryptography (`netscape sgc` in Kubernetes).
     NetscapeServerGatedCrypto,
 }
 
-/// Names that are no usage's, in the order in which they were given.
+/// Names of unknown usages, in the given order.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unrecognized usage values: [{}]", quoted(.0))]
 pub struct UnknownUsages(pub Vec<String>);
 
 impl CertificateUsages {
-    /// Finds the usages of these names. The same usage may be named more than once.
+    /// Parses usages by name. The same usage may occur more than once.
     pub fn from_names<Text: AsRef<str>>(names: &[Text]) -> Result<Self, UnknownUsages> {
         let mut usages = Self::default();
         let mut unknown = Vec::new();
@@ -74,9 +74,9 @@ impl CertificateUsages {
 impl KeyUsageSet {
     /// The empty set, without any key usage.
     pub const NONE: Self = Self(0);
-    /// Signing anything but certificates and their revocation.
+    /// Signatures other than those of certificates and CRLs (`digitalSignature`).
     pub const DIGITAL_SIGNATURE: Self = Self(1);
-    /// Signing so that it cannot be denied later.
+    /// Signatures that ensure non-repudiation (`contentCommitment`).
     pub const CONTENT_COMMITMENT: Self = Self(1 << 1);
     /// Encryption of keys, as in RSA key transport (`keyEncipherment`).
     pub const KEY_ENCIPHERMENT: Self = Self(1 << 2);
@@ -86,11 +86,11 @@ impl KeyUsageSet {
     pub const KEY_AGREEMENT: Self = Self(1 << 4);
     /// Signing of certificates (`keyCertSign`); reserved for CAs.
     pub const CERT_SIGN: Self = Self(1 << 5);
-    /// Signing lists of revoked certificates.
+    /// Signing of certificate revocation lists (`cRLSign`).
     pub const CRL_SIGN: Self = Self(1 << 6);
-    /// Agreeing on keys, to encipher only.
+    /// Key agreement for enciphering only (`encipherOnly`).
     pub const ENCIPHER_ONLY: Self = Self(1 << 7);
-    /// Agreeing on keys, to decipher only.
+    /// Key agreement for deciphering only (`decipherOnly`).
     pub const DECIPHER_ONLY: Self = Self(1 << 8);
 
     /// Returns the union of both sets.
@@ -104,7 +104,7 @@ impl KeyUsageSet {
         self.0 == 0
     }
 
-    /// Whether all of the others are among them.
+    /// Returns true if all usages in `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -124,7 +124,7 @@ impl KeyUsageSet {
         })
     }
 
-    /// A BIT STRING whose first bit is the first usage, without the zeros behind the last one.
+    /// Encodes a BIT STRING whose first bit is the first usage, without trailing zeros.
     pub(crate) fn to_der(self) -> Vec<u8> {
         let [first, second] = self.0.reverse_bits().to_be_bytes();
         let bits = if second == 0 { vec![first] } else { vec![first, second] };

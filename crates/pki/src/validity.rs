@@ -1,4 +1,4 @@
-//! The time a certificate is good for.
+//! Validity periods of certificates.
 
 use der::DateTime;
 use time::{Duration, OffsetDateTime};
@@ -6,7 +6,7 @@ use x509_cert::time::{Time, Validity as Encoded};
 
 use crate::Error;
 
-/// From when until when, both included, in whole seconds. Never empty.
+/// A nonempty period in whole seconds; both ends are inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Validity {
     not_before: OffsetDateTime,
@@ -14,7 +14,8 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// A certificate says whole seconds, so fractions are cut off here rather than on the wire.
+    /// Creates a period. Certificates have whole seconds, so fractions are truncated here rather
+    /// than when encoding.
     pub fn new(not_before: OffsetDateTime, not_after: OffsetDateTime) -> Result<Self, Error> {
         let (not_before, not_after) = (whole_seconds(not_before)?, whole_seconds(not_after)?);
         if not_before > not_after {
@@ -23,7 +24,7 @@ impl Validity {
         Ok(Self { not_before, not_after })
     }
 
-    /// Begins at `not_before` and lasts `duration`.
+    /// Creates a period of `duration` that starts at `not_before`.
     pub fn lasting(not_before: OffsetDateTime, duration: Duration) -> Result<Self, Error> {
         let not_after = not_before.checked_add(duration).ok_or(BEYOND_CALENDAR)?;
         Self::new(not_before, not_after)
@@ -41,11 +42,11 @@ impl Validity {
 
     /// Returns true if `now` is between `notBefore` and `notAfter`, both included.
     pub fn contains(&self, now: OffsetDateTime) -> bool {
-        // The last second lasts until the next one begins.
+        // The last second ends when the next one starts.
         self.not_before <= now && now < self.not_after.saturating_add(Duration::SECOND)
     }
 
-    /// The part of this that lies within `outer`.
+    /// Returns the part of this period within `outer`.
     pub fn clipped_to(&self, outer: &Self) -> Result<Self, Error> {
         let not_before = self.not_before.max(outer.not_before);
         let not_after = self.not_after.min(outer.not_after);

@@ -1,6 +1,6 @@
-//! What kube-controller-manager made of requests, against what we make of them.
+//! Compares issued certificates with those of kube-controller-manager.
 //!
-//! `issuance/recorded.json` are requests with what a real one issued, or said when it did not.
+//! `issuance/recorded.json` contains requests with what a real one issued, or its error.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use serde_json::{Value, json};
@@ -86,7 +86,7 @@ fn issue(
     let issued = issue_certificate(authority, &wanted)?;
     let short = issued.warnings().contains(&LintWarning::ShortKey(1024));
     assert_eq!(short, case["case"] == "key rsa1024");
-    // The reader below would sort what is not sorted.
+    // The parser below would sort unsorted sets.
     let subject = wanted.subject.as_der();
     assert!(issued.der().windows(subject.len()).any(|window| window == subject));
     assert_eq!(case["issued"]["subject_der"], hex(subject));
@@ -102,7 +102,7 @@ fn expected(case: &Value) -> Value {
     })
 }
 
-/// As the recording describes a certificate, without what is the signer's own.
+/// Describes a certificate like the recording, without the signer's own fields.
 fn described(der: &[u8]) -> Value {
     let certificate = x509_cert::Certificate::from_der(der).unwrap();
     let body = certificate.tbs_certificate();

@@ -1,4 +1,4 @@
-//! Broken input through every entry point: no panic, bounded time, and nothing accepted that
+//! Mutated input through every entry point: no panic, bounded time, and nothing accepted that
 //! rustls-webpki could not use.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -17,7 +17,7 @@ const VECTORS: &str = include_str!("verdicts/vectors.txt");
 const P256: &str = include_str!("verdicts/ca-p256.pem");
 const RSA: &str = include_str!("verdicts/ca-rsa2048.pem");
 
-/// Random enough, and the same in every run.
+/// Sufficiently random, and identical in every run.
 struct MutationRng(u64);
 
 impl MutationRng {
@@ -38,7 +38,7 @@ impl MutationRng {
         self.next().to_le_bytes()[0]
     }
 
-    /// Changes one thing, or a few.
+    /// Applies one or a few changes.
     fn mutate(&mut self, input: &[u8]) -> Vec<u8> {
         let mut bytes = input.to_vec();
         for _ in 0..=self.below(3) {
@@ -63,7 +63,7 @@ impl MutationRng {
     }
 }
 
-/// The DER of files that are certificates, or requests.
+/// Returns the DER of files that are certificates, or requests.
 fn seeds(is_seed: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
     let contents = VECTORS.lines().map(|line| {
         let contents = Base64::decode_vec(line.split_once(' ').unwrap().1).unwrap();
@@ -84,8 +84,8 @@ fn certificates() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Why webpki cannot use a trust anchor that Kubernetes takes, so that we must take it too. Windlass
-/// hands anchors on and does not itself verify by them.
+/// Reasons why webpki cannot use a trust anchor that Kubernetes accepts, so that it must be
+/// accepted here too. Windlass passes anchors on and does not verify with them.
 const WEBPKI_CANNOT: [(&str, &str); 2] = [
     ("BadDer", "a key or a signature whose bits are not whole bytes, which Go shifts"),
     (
@@ -94,7 +94,7 @@ const WEBPKI_CANNOT: [(&str, &str); 2] = [
     ),
 ];
 
-/// What webpki says of an anchor, if it cannot use it.
+/// Returns webpki's error if it cannot use an anchor.
 fn webpki_refusal(der: &[u8]) -> Option<String> {
     let der = CertificateDer::from(der);
     webpki::anchor_from_trusted_cert(&der).err().map(|error| format!("{error:?}"))
@@ -153,7 +153,7 @@ fn survives_mutated_requests() {
             let Ok(request) = CertificateRequest::from_der(&der) else { continue };
             let unchanged = CertificateRequest::from_der(seed).unwrap();
             if request.verify_signature().is_ok() {
-                // Nobody but the key's holder can change what is asked for.
+                // Only the key holder can change what is requested.
                 assert_eq!(request.subject(), unchanged.subject());
                 assert_eq!(request.alt_names(), unchanged.alt_names());
                 assert_eq!(request.extensions(), unchanged.extensions());
@@ -206,7 +206,7 @@ fn survives_mutated_text() {
     }
 }
 
-/// Text as large as it may be, made to be expensive. Anything worse than linear would take minutes.
+/// Expensive text of maximum size. Anything worse than linear would take minutes.
 #[test]
 fn runs_in_bounded_time() {
     let size = MAX_TRUST_BUNDLE_BYTES;

@@ -1,4 +1,4 @@
-//! Requests and proofs of possession by keys of every kind that pods may have, and of some they may not.
+//! Requests and proofs of possession for every pod key type, and for some other keys.
 #![allow(clippy::unwrap_used)]
 
 use windlass_pki::{

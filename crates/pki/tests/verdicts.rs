@@ -1,7 +1,7 @@
-//! What kube-apiserver and Go said of certificates, requests and keys, good and broken, against what
-//! we say.
+//! Compares the verdicts of kube-apiserver and Go on valid and broken certificates, requests and
+//! keys with those of this crate.
 //!
-//! See `verdicts/README.md` for where the rows come from.
+//! See `verdicts/README.md` for the origin of the rows.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use std::collections::{BTreeSet, HashMap};
@@ -24,7 +24,7 @@ const FIXTURES: [(&str, &str); 5] = [
     ("csr-rsa2048.pem", include_str!("verdicts/csr-rsa2048.pem")),
 ];
 
-/// Rows that we judge otherwise, and why. Never looser; stricter with a reason.
+/// Rows with another verdict, and the reason. Never more lenient; stricter only with a reason.
 const EXCEPTIONS: [(&str, &str); 0] = [];
 
 #[test]
@@ -133,7 +133,7 @@ impl VerdictInputs {
         Self { vectors: vectors.collect(), fixtures: fixtures.into() }
     }
 
-    /// The text of a row: a file of DER or PEM, or a fixture with one byte changed.
+    /// Returns the text of a row: a DER or PEM file, or a fixture with one byte changed.
     fn text(&self, kind: &str, input: &str) -> String {
         let label = if kind == "csr" { "CERTIFICATE REQUEST" } else { "CERTIFICATE" };
         let words = input.split(' ').collect::<Vec<_>>();

@@ -1,26 +1,26 @@
-//! Opens files and directories below directories of other users without following their symlinks.
+//! Opens files and directories below other users' directories without following their symlinks.
 //!
-//! A process of root that creates `/home/alice/app/tls` by path follows whatever alice puts at
-//! `/home/alice/app` between two system calls. Here a path is resolved once, component by
-//! component, and the result is a descriptor on which the caller works.
+//! A root process that creates `/home/alice/app/tls` by path follows whatever alice puts at
+//! `/home/alice/app` between two system calls. This crate resolves a path once, component by
+//! component, and returns a descriptor on which the caller works.
 //!
 //! The rule, after systemd's "unsafe path transition":
 //!
-//! - A directory is **trusted** if root or the current user owns it and not everybody may write to
-//!   it, or it has the sticky bit. Group members are trusted as much as the owner who let them in.
+//! - A directory is **trusted** if root or the current user owns it and it is not world-writable,
+//!   or it has the sticky bit. Group members are trusted as much as the owner who admitted them.
 //! - A symlink is followed only if root or the current user owns it, and only while every directory
-//!   on the way, including the one that holds it, is trusted. So `/var/run` → `/run` works, and a
-//!   symlink below a home directory of somebody else is refused, whoever owns it: the owner of the
-//!   home directory may have moved it there.
-//! - Directories are entered whoever owns them. A user who owns one decides which of their
-//!   directories has which name, but cannot move a directory of somebody else there.
-//! - `..` leads to the directory that was left, not to what the file system says by then.
+//!   on the path, including its own, is trusted. So `/var/run` → `/run` works, and a symlink below
+//!   another user's home directory is rejected, whoever owns it: the owner of the home directory
+//!   may have moved it there.
+//! - Directories are entered regardless of owner. A user who owns one decides which of their
+//!   directories has which name, but cannot move another user's directory there.
+//! - `..` leads to the directory that was left, not to the present parent in the file system.
 //!
-//! Paths without symlinks are resolved with one `openat2`. Where a symlink is found, or the kernel or
-//! a seccomp filter does not allow the call, each component is opened by itself with `O_NOFOLLOW`.
+//! Paths without symlinks are resolved with one `openat2`. If there is a symlink, or the kernel or
+//! a seccomp filter does not allow the call, each component is opened separately with `O_NOFOLLOW`.
 //!
-//! - [`open_directory`], [`create_directory`], [`open_parent`]: the ways in.
-//! - [`private`]: files that nobody else may have prepared.
+//! - [`open_directory`], [`create_directory`], [`open_parent`]: entry points.
+//! - [`private`]: files that no other user may have prepared.
 
 mod path_resolver;
 pub mod private;
@@ -37,25 +37,25 @@ use rustix::io::Errno;
 
 use path_resolver::PathResolver;
 
-/// Why other users can replace what is at a path.
+/// Reason why other users can replace the contents of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UntrustedDirectory {
-    /// The first directory on the way that is not trusted.
+    /// First untrusted directory on the path.
     pub directory: PathBuf,
-    /// The user who owns it.
+    /// UID of the directory's owner.
     pub owner: u32,
-    /// Whether everybody may write to it.
+    /// Whether the directory is world-writable.
     pub world_writable: bool,
 }
 
-/// Opens a directory for reading.
+/// Opens a directory for reading its entries.
 pub fn open_directory(path: &Path) -> io::Result<File> {
     reopen(&open_directory_path(path)?)
 }
 
-/// Opens a directory as a base for `openat` and the like, for which it need not be readable.
+/// Opens a directory as a base for `openat` and similar calls; it need not be readable.
 pub fn open_directory_path(path: &Path) -> io::Result<OwnedFd> {
-    // The kernel resolves `..` by what is there now, not by the way that was taken.
+    // The kernel resolves `..` to the present parent, not to the directory that was traversed.
     if !path.components().any(|component| component == Component::ParentDir) {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -68,8 +68,8 @@ pub fn open_directory_path(path: &Path) -> io::Result<OwnedFd> {
     PathResolver::new(path)?.resolve(|_, _| Err(ErrorKind::NotFound.into()))
 }
 
-/// Opens a directory for reading, after creating it and those above it where they are missing. Those
-/// created get `mode` whatever the umask is; those that exist keep theirs.
+/// Creates a directory and its missing parents, and opens it for reading. New directories get
+/// `mode` regardless of the umask; existing ones keep theirs.
 pub fn create_directory(path: &Path, mode: u32) -> io::Result<File> {
     let found = match open_directory_path(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -80,27 +80,27 @@ pub fn create_directory(path: &Path, mode: u32) -> io::Result<File> {
     reopen(&found)
 }
 
-/// Opens the directory that a path is in, and returns the last component of the path, which need not
-/// exist and is not followed.
+/// Opens the parent directory of a path and returns the path's last component, which need not exist
+/// and is not followed.
 pub fn open_parent(path: &Path) -> io::Result<(OwnedFd, OsString)> {
     let name = path.file_name().ok_or(ErrorKind::InvalidInput)?;
     let above = path.parent().unwrap_or(Path::new(""));
     Ok((open_directory_path(above)?, name.to_owned()))
 }
 
-/// Opens a directory for reading that was found before.
+/// Opens an already resolved directory for reading.
 pub fn reopen(directory: &OwnedFd) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(directory, ".", flags, Mode::empty())?))
 }
 
-/// Makes the names in a directory durable.
+/// Syncs a directory, which makes its names durable.
 pub fn sync(directory: &OwnedFd) -> io::Result<()> {
     reopen(directory)?.sync_all()
 }
 
-/// Whether users other than root and the current one can replace the directory at a path or what is
-/// in it. None if they cannot.
+/// Returns the directory through which users other than root and the current one can replace the
+/// path's contents; `None` if they cannot.
 pub fn find_untrusted_directory(path: &Path) -> io::Result<Option<UntrustedDirectory>> {
     let path = std::path::absolute(path)?;
     let mut walk = PathResolver::new(&path)?;
@@ -121,7 +121,7 @@ impl std::fmt::Display for UntrustedDirectory {
 
 fn create_at(above: &OwnedFd, name: &std::ffi::OsStr, mode: u32) -> io::Result<()> {
     match rustix::fs::mkdirat(above, name, Mode::RWXU) {
-        // Somebody else was faster: it is theirs, with their mode.
+        // Another process created it first and chose its mode.
         Err(Errno::EXIST) => return Ok(()),
         created => created?,
     }
@@ -131,7 +131,7 @@ fn create_at(above: &OwnedFd, name: &std::ffi::OsStr, mode: u32) -> io::Result<(
     sync(above)
 }
 
-/// What the file system says of a descriptor, or of what has a name below it.
+/// Returns the metadata of a descriptor, or of a name below it.
 fn stat(at: &OwnedFd, name: Option<&std::ffi::OsStr>) -> io::Result<rustix::fs::Stat> {
     Ok(match name {
         None => rustix::fs::fstat(at)?,

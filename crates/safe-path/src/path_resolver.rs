@@ -11,23 +11,23 @@ use rustix::io::Errno;
 
 use crate::{UntrustedDirectory, stat};
 
-/// As many symlinks as the kernel follows in one path.
+/// The kernel's limit of symlinks per path.
 const MAX_SYMLINKS: u32 = 40;
 
 /// A path that is being resolved.
 pub struct PathResolver {
-    /// The directories on the way, of which the last is the current one. Never empty.
+    /// Directories traversed so far; the last is the current one. Never empty.
     way: Vec<OpenedDirectory>,
-    /// The components that are left, the next one last.
+    /// Remaining components, in reverse order.
     rest: Vec<OsString>,
     symlinks: u32,
-    /// The path that the way stands for, for messages.
+    /// Path traversed so far, for messages.
     shown: PathBuf,
 }
 
 struct OpenedDirectory {
     directory: OwnedFd,
-    /// The first directory that is not trusted, this one or one above.
+    /// First untrusted directory: this one or an ancestor.
     untrusted: Option<UntrustedDirectory>,
 }
 
@@ -40,8 +40,8 @@ impl PathResolver {
         Ok(walk)
     }
 
-    /// Resolves the whole path. `missing` gets the directory and the name of what does not exist, and
-    /// may create it.
+    /// Resolves the whole path. Calls `missing` with the directory and name of a component that
+    /// does not exist; it may create it.
     pub fn resolve(
         mut self,
         missing: impl FnMut(&OwnedFd, &OsStr) -> io::Result<()>,
@@ -78,7 +78,7 @@ impl PathResolver {
         Ok(())
     }
 
-    /// The first directory on the way that is not trusted.
+    /// Returns the first untrusted directory on the path.
     pub fn untrusted(&self) -> Option<UntrustedDirectory> {
         self.way.last().and_then(|step| step.untrusted.clone())
     }
@@ -100,7 +100,7 @@ impl PathResolver {
             self.shown.pop();
             return Ok(());
         }
-        // Above the directory that a relative path begins in. Above the root is the root.
+        // Above the start of a relative path. The parent of the root is the root.
         self.shown.push("..");
         let above = open_component(&self.current()?.directory, OsStr::new(".."))?;
         let step = OpenedDirectory::new(above, &self.shown, self.untrusted())?;
@@ -134,7 +134,7 @@ impl PathResolver {
         Ok(())
     }
 
-    /// Puts the components of a path before those that are left.
+    /// Prepends the components of a path to the remaining ones.
     fn push_components(&mut self, path: &Path) {
         for component in path.components().rev() {
             match component {
@@ -168,9 +168,9 @@ fn open_start(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(CWD, name, flags, Mode::empty())?)
 }
 
-/// Opens whatever has a name, also a symlink itself.
+/// Opens the file of any type at a name, including a symlink itself.
 fn open_component(at: &OwnedFd, name: &OsStr) -> Result<OwnedFd, Errno> {
-    // A name from the API or a file never has a separator: it was a component of a path.
+    // The name was a path component, so it never contains a separator.
     debug_assert!(!name.as_bytes().contains(&b'/'));
     rustix::fs::openat(at, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }

@@ -1,5 +1,5 @@
-//! Files that are written over several runs or by several processes under a name that others can
-//! guess: nobody else may have prepared them.
+//! Files with a predictable name that several runs or processes write: no other user may have
+//! prepared them.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -12,18 +12,18 @@ use rustix::io::Errno;
 
 use crate::open_parent;
 
-/// How often a file may vanish between two calls.
+/// How many times a file may vanish between two calls.
 const ATTEMPTS: usize = 8;
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// Opens a file of the current user that nobody else can read or write, or creates it with mode
-/// 0600. Symlinks, files with other names, other owners or other permissions are refused.
+/// Opens a file that only the current user can read and write, or creates it with mode 0600.
+/// Rejects symlinks, hard links, other owners and other permissions.
 pub fn open(path: &Path) -> io::Result<File> {
     let (directory, name) = open_parent(path)?;
     open_at(directory.as_fd(), name.as_ref())
 }
 
-/// The same for a name in an open directory.
+/// Like `open`, for a name in an open directory.
 pub fn open_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
     let file = open_regular_at(directory.as_fd(), name)?;
     let facts = file.metadata()?;
@@ -43,15 +43,15 @@ pub fn open_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a regular file for reading and writing, or creates it with mode 0600. Symlinks and files
-/// with other names are refused; the owner is not checked.
+/// Opens a regular file for reading and writing, or creates it with mode 0600. Rejects symlinks and
+/// hard links; does not check the owner.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let (directory, name) = open_parent(path)?;
     open_regular_at(directory.as_fd(), name.as_ref())
 }
 
 fn open_regular_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
-    // Without NONBLOCK, a FIFO of somebody else would block this process.
+    // Without NONBLOCK, another user's FIFO would block this process.
     let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |more| rustix::fs::openat(directory.as_fd(), name, flags | more, PRIVATE);
     let mut opened = Err(Errno::NOENT);

@@ -1,4 +1,4 @@
-//! What is followed and what is not. Where another user is needed, only root can run the test.
+//! Which symlinks are followed. Tests that need another user run only as root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
@@ -20,7 +20,7 @@ fn mode(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Both ways to resolve a path, which must agree.
+/// Resolves a path in both ways, which must agree.
 fn find_inode(path: &Path) -> Result<u64, String> {
     let inode = |found: OwnedFd| stat(&found, None).map(|facts| facts.st_ino);
     let quick = open_directory_path(path).and_then(inode).map_err(|error| error.to_string());
@@ -72,7 +72,7 @@ fn symlinks_of_others_and_below_their_directories_are_refused() {
     fs::create_dir(base.join("secret")).unwrap();
     symlink(base.join("secret"), base.join("theirs")).unwrap();
     change_owner(&base.join("theirs"));
-    // Root's own symlink: the owner of the directory may have moved it here.
+    // Owned by root, but the directory's owner may have moved it here.
     symlink(base.join("secret"), base.join("home/ours")).unwrap();
     symlink(base.join("secret"), base.join("home/sub/ours")).unwrap();
     change_owner(&base.join("home"));
@@ -82,7 +82,7 @@ fn symlinks_of_others_and_below_their_directories_are_refused() {
         create_directory(&base.join(path).join("new"), 0o755).unwrap_err();
     }
     assert!(fs::read_dir(base.join("secret")).unwrap().next().is_none());
-    // Their directories are entered, and what is created there is created there.
+    // Another user's directories are entered, and new directories are created inside them.
     create_directory(&base.join("home/sub/x/y"), 0o750).unwrap();
     assert_eq!((mode(&base.join("home/sub/x")), mode(&base.join("home/sub/x/y"))), (0o750, 0o750));
     let found = find_untrusted_directory(&base.join("home/sub")).unwrap().unwrap();

@@ -1,16 +1,17 @@
-//! The audit log: one `audit.k8s.io/v1` event for every request, at the level Metadata.
+//! The audit log: one `audit.k8s.io/v1` event per request, at level Metadata.
 //!
-//! Requests that were refused, failed, panicked, or whose client left are in it, and so are those of parts
-//! of this process. A watch is logged when it has started. What a request or an answer
-//! carries is not in an event, nor is any header but `User-Agent`, nor what an unknown query
-//! parameter says ([`uri`]).
+//! Includes requests that were rejected, failed, panicked or were abandoned by the client, and
+//! requests from components of this process. A watch is logged when it has started. Events contain
+//! no request or response bodies, no header except `User-Agent`, and no values of unknown query
+//! parameters ([`uri`]).
 //!
-//! Callers without a credential cannot fill the log, nor push others' events out of it: what they are allowed
-//! to read, such as health, is logged only if [`AnonymousReads::Metadata`] is set, and everything else that
-//! they can bring about is limited to a rate. The next event that fits says how many were left out.
+//! Unauthenticated callers cannot fill the log or push other events out of it: reads that they are
+//! allowed, such as health, are logged only if [`AnonymousReads::Metadata`] is set, and all their
+//! other events are rate-limited. The next event within the limit reports how many were suppressed.
 //!
-//! No event is dropped because the disk is slow: requests then wait for it. When the disk fails, events are
-//! lost, counted and reported in the log; [`AuditLogMode::BlockingStrict`] rejects requests instead.
+//! No event is dropped because the disk is slow: requests wait instead. When the disk fails, events
+//! are lost, counted and reported in the log; [`AuditLogMode::BlockingStrict`] rejects requests
+//! instead.
 
 mod event;
 mod file;
@@ -43,38 +44,38 @@ use crate::user::{ANONYMOUS, UNAUTHENTICATED, User};
 
 use writer::{AuditCounters, AuditOutput, AuditWriter};
 
-/// Where events go; nowhere by default. When dropped, everything that was handed over is written.
+/// Destination of audit events; disabled by default. Dropping it flushes all queued events.
 pub struct AuditLog {
     writer: Option<AuditWriter>,
     counts: Arc<AuditCounters>,
     mode: AuditLogMode,
     anonymous_reads: AnonymousReads,
-    /// On events that callers without a credential bring about.
+    /// Rate limit on events caused by unauthenticated callers.
     limit: RateLimit,
 }
 
-/// How requests and their events depend on each other; the names are those of kube-apiserver's
+/// Whether requests wait for their events; the names are those of kube-apiserver's
 /// `--audit-log-mode`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AuditLogMode {
-    /// A request is answered when its event is queued. Requests wait while the queue is full; unlike in
-    /// kube-apiserver, no event is dropped for that.
+    /// Responds once the event is queued. Requests wait while the queue is full; unlike
+    /// kube-apiserver, no event is dropped then.
     #[default]
     Batch,
-    /// A request is answered when its event is written, or could not be.
+    /// Responds once the event is written or its write has failed.
     Blocking,
-    /// As [`AuditLogMode::Blocking`], and an event of the stage `RequestReceived` is written before the request has
-    /// any effect. If that fails, the request is rejected.
+    /// Like [`AuditLogMode::Blocking`], but also writes a `RequestReceived` event before the
+    /// request has any effect, and rejects the request if that write fails.
     BlockingStrict,
 }
 
-/// The level of requests without a credential that only read, and are allowed to.
+/// Audit level of allowed, read-only, unauthenticated requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnonymousReads {
     /// Allowed anonymous reads produce no audit event.
     #[default]
     None,
-    /// They are logged like all others.
+    /// Allowed anonymous reads are logged like all other requests.
     Metadata,
 }
 
@@ -91,7 +92,7 @@ impl Default for AuditLog {
 }
 
 impl AuditLog {
-    /// To a file that is added to, or with the path `-` to standard output.
+    /// Appends to a file, or writes to standard output if the path is `-`.
     pub fn to_file(path: &Path, rotation: LogRotation, clock: Clock) -> io::Result<AuditLog> {
         let output = if path == Path::new("-") {
             AuditOutput::Stdout
@@ -103,32 +104,32 @@ impl AuditLog {
         Ok(AuditLog { writer: Some(writer), counts, ..AuditLog::default() })
     }
 
-    /// Sets how requests and their events depend on each other.
+    /// Sets whether requests wait for their events.
     #[must_use]
     pub fn with_mode(self, mode: AuditLogMode) -> AuditLog {
         AuditLog { mode, ..self }
     }
 
-    /// Sets whether permitted reads without a credential are logged.
+    /// Sets whether allowed unauthenticated reads are logged.
     #[must_use]
     pub fn with_anonymous_reads(self, anonymous_reads: AnonymousReads) -> AuditLog {
         AuditLog { anonymous_reads, ..self }
     }
 
-    /// Whether requests are rejected because events cannot be written.
+    /// Returns true if requests are rejected because events cannot be written.
     pub fn rejects_requests(&self) -> bool {
         self.mode == AuditLogMode::BlockingStrict && self.counts.is_failing()
     }
 
-    /// Writes what was handed over and ends. Blocks until it is done; what comes later is lost, and
-    /// counted as that.
+    /// Flushes queued events and stops the writer; blocks until done. Later events are lost and
+    /// counted as lost.
     pub fn close(&self) {
         if let Some(writer) = &self.writer {
             writer.close();
         }
     }
 
-    /// Begins to write a request down.
+    /// Starts the audit record of a request.
     pub(crate) fn begin<'a>(
         &'a self,
         peer: &'a Peer,
@@ -166,23 +167,23 @@ impl AuditLog {
     }
 }
 
-/// What is known of a request so far; the stages fill it in.
+/// The audit record of a request; the handler chain fills it in.
 ///
-/// A record that is dropped before it is complete is of a client that left, and written down as that.
+/// A record dropped before completion means that the client disconnected, and is logged as such.
 pub(crate) struct AuditRecord<'a> {
     /// Parsed path and verb; `None` until the request line is parsed.
     pub info: Option<RequestInfo>,
     /// Authenticated user before impersonation; `None` until authentication succeeds.
     pub user: Option<Arc<User>>,
-    /// Whom they act as, if that is somebody else.
+    /// Impersonated user; `None` without impersonation.
     pub impersonated: Option<Arc<User>>,
-    /// What authorization said: whether it was allowed, and why.
+    /// Authorization decision and its reason.
     pub decision: Option<Decision>,
-    /// Where and how to write it down; none if nobody wants to know.
+    /// Destination of the event; `None` if the request is not audited.
     open: Option<OpenAuditRecord<'a>>,
-    /// The event, until there is room for it.
+    /// The encoded event, until the queue has room for it.
     line: Option<Vec<u8>>,
-    /// Whether it was decided already if there is to be a line.
+    /// Whether the logging decision has been made.
     decided: bool,
 }
 
@@ -205,7 +206,7 @@ enum RequestOutcome {
     },
     Failed(Status),
     Panicked,
-    /// Not at all: the client left before.
+    /// No response: the client disconnected first.
     Left,
 }
 
@@ -230,15 +231,15 @@ impl AuditRecord<'_> {
         }
     }
 
-    /// The request ended in a panic.
+    /// Records that the request handler panicked.
     pub(crate) fn panicked(&mut self) {
         if let Some(open) = &mut self.open {
             open.ending = RequestOutcome::Panicked;
         }
     }
 
-    /// In strict mode, writes that the request was received, before it has any effect. Fails if that could
-    /// not be written.
+    /// In strict mode, writes the `RequestReceived` event before the request has any effect. Fails
+    /// if it cannot be written.
     pub(crate) async fn received(&self) -> Result<(), Error> {
         let Some(open) = &self.open else { return Ok(()) };
         if open.audit.mode != AuditLogMode::BlockingStrict
@@ -254,8 +255,7 @@ impl AuditRecord<'_> {
         })
     }
 
-    /// Hands the event over, now that it is known how the request ended. Waits while the writer has
-    /// too much.
+    /// Queues the final event of the request. Waits while the writer's queue is full.
     pub(crate) async fn complete(&mut self) {
         let Some((writer, mode)) = self.open.as_ref().map(|open| (open.writer, open.audit.mode))
         else {
@@ -268,12 +268,13 @@ impl AuditRecord<'_> {
         if mode == AuditLogMode::Batch {
             writer.push(line, room);
         } else {
-            // The request has been done: a failure is counted and reported, and the answer stands.
+            // The request has already taken effect: a failure is counted and reported, and the
+            // response stands.
             let _ = writer.write(line, room).await;
         }
     }
 
-    /// Makes the line, if there is to be one, once.
+    /// Encodes the event once, if it is to be logged.
     fn write(&mut self) {
         let Some(open) = &self.open else { return };
         if self.decided {
@@ -315,11 +316,10 @@ impl AuditRecord<'_> {
     }
 }
 
-/// Whether a request is logged.
 #[derive(PartialEq, Eq)]
 enum LoggingDecision {
     Never,
-    /// Within the limit on requests without a credential.
+    /// Logged within the rate limit on unauthenticated requests.
     Limited,
     Always,
 }

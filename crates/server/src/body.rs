@@ -1,4 +1,4 @@
-//! Bodies of requests, read within limits, and of answers.
+//! Request bodies, read within limits, and response bodies.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,11 +15,11 @@ use crate::list_body::ListBody;
 use crate::object::UnreadableObject;
 use crate::watch::WatchStream;
 
-/// The body of a request, wherever it comes from.
+/// The body of a request from any transport.
 pub type Incoming = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Reads a request body of at most [`limits::BODY`] bytes. A longer one is refused without being
-/// kept.
+/// Reads a request body of at most [`limits::BODY`] bytes. A longer one is rejected without
+/// buffering it.
 pub(crate) async fn read(body: Incoming) -> Result<Bytes, Error> {
     read_within(body, limits::BODY).await
 }
@@ -45,7 +45,7 @@ async fn read_within(body: Incoming, limit: usize) -> Result<Bytes, Error> {
             return Err(too_large());
         }
         match only.take() {
-            // Most bodies come in one piece, which then is not copied.
+            // Most bodies arrive in one chunk, which is then not copied.
             None if whole.is_empty() => only = Some(data),
             first => {
                 whole.extend_from_slice(first.as_deref().unwrap_or_default());
@@ -56,16 +56,16 @@ async fn read_within(body: Incoming, limit: usize) -> Result<Bytes, Error> {
     Ok(only.unwrap_or_else(|| whole.freeze()))
 }
 
-/// A body from the network. One that is dropped before its end is read on for a moment, and what is
-/// read is forgotten.
+/// A request body from the network. If dropped before its end, the rest is read for a short time
+/// and discarded.
 ///
-/// Over HTTP/1 a connection that is closed while the client still sends is reset, and the reset would
-/// overtake the answer. Over HTTP/2 the stream is reset; such resets are counted, and when there are
-/// too many the whole connection is closed, with the watches on it.
+/// Over HTTP/1, closing a connection while the client still sends resets it, and the reset would
+/// overtake the response. Over HTTP/2 the stream is reset; hyper counts such resets and closes the
+/// whole connection, with its watches, when there are too many.
 pub(crate) struct RequestBody(Option<hyper::body::Incoming>);
 
 impl RequestBody {
-    /// All of `body` is still to come.
+    /// Wraps a body of which nothing has been read.
     pub(crate) fn new(body: hyper::body::Incoming) -> RequestBody {
         RequestBody(Some(body))
     }
@@ -106,47 +106,47 @@ impl Drop for RequestBody {
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 pub enum ResponseBody {
     /// All bytes are in memory before the response starts.
     Full(FullBody),
-    /// A list, encoded as the client reads it.
+    /// A list, encoded while the client reads it.
     List(Box<ListBody>),
-    /// A watch, until one side ends it.
+    /// A watch, until either side ends it.
     Watch(Box<WatchStream>),
 }
 
-/// A body that is known in full.
+/// A body that is completely in memory.
 #[derive(Default)]
 pub struct FullBody {
     bytes: Bytes,
     is_shared: bool,
-    /// Whether frames were taken from the buffer, which the last one keeps alive.
+    /// Whether frames were split off the buffer, which the last frame keeps alive.
     is_split: bool,
     seat: Option<RequestSeat>,
 }
 
-/// Why a body that was begun cannot be ended. The client sees that it is cut off.
+/// Why a started body cannot be completed. The client sees a truncated response.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The store does not have the rest of a past state, or is away.
+    /// The rest of a past revision is compacted or the store is unavailable.
     #[error("reading the remaining pages of a list failed: {0}")]
     Store(#[from] windlass_store::Error),
-    /// An object of a past state is not what this program writes.
+    /// An object of a past revision cannot be decoded.
     #[error(transparent)]
     Unreadable(#[from] UnreadableObject),
-    /// The store has fewer objects of a past state than it had a moment ago.
+    /// The store returned fewer objects of a past revision than before.
     #[error("the remaining pages of a list have been compacted")]
     Incomplete,
 }
 
 impl FullBody {
-    /// What is still to be sent.
+    /// Returns the bytes still to be sent.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The next frame. The seat stays with the last one, if that keeps a larger buffer alive.
+    /// Returns the next frame. The last frame holds the seat if it keeps a larger buffer alive.
     fn next_frame(&mut self) -> Option<Bytes> {
         if self.bytes.is_empty() {
             self.seat = None;
@@ -170,12 +170,13 @@ impl ResponseBody {
         ResponseBody::Full(FullBody::default())
     }
 
-    /// Bytes that a cache holds anyway, or that other responses share.
+    /// Wraps bytes that a cache holds anyway or that other responses share.
     pub fn shared(bytes: Bytes) -> ResponseBody {
         ResponseBody::Full(FullBody { bytes, is_shared: true, ..FullBody::default() })
     }
 
-    /// Keeps the seat of a request until its response is written; of a watch until its initial objects are.
+    /// Holds the seat of a request until its response is written; for a watch, until its initial
+    /// objects are.
     pub fn hold_seat(&mut self, mut seat: RequestSeat) {
         seat.shrink_to(self.objects());
         match self {
@@ -185,8 +186,8 @@ impl ResponseBody {
         }
     }
 
-    /// The memory that this holds for itself until it is written, beyond a frame: what is neither in a cache nor shared
-    /// with other responses.
+    /// Returns the memory that the body holds until it is written, beyond one frame: bytes that are
+    /// neither cached nor shared with other responses.
     pub fn own_bytes(&self) -> usize {
         match self {
             ResponseBody::Full(full) if full.is_shared || full.bytes.len() <= limits::FRAME => 0,
@@ -196,7 +197,7 @@ impl ResponseBody {
         }
     }
 
-    /// The objects that are still to be sent.
+    /// Returns the number of objects still to be sent.
     fn objects(&self) -> usize {
         match self {
             ResponseBody::Full(_) => 0,
@@ -206,8 +207,8 @@ impl ResponseBody {
     }
 }
 
-/// A frame that keeps a seat until it is written: HTTP/2 takes a frame and the body is dropped, long before the client
-/// reads.
+/// Returns a frame that holds a seat until it is written: HTTP/2 takes the frame and drops the body
+/// long before the client reads.
 pub(crate) fn attach_seat(frame: Bytes, seat: RequestSeat) -> Bytes {
     struct SeatedFrame {
         frame: Bytes,
@@ -221,7 +222,7 @@ pub(crate) fn attach_seat(frame: Bytes, seat: RequestSeat) -> Bytes {
     Bytes::from_owner(SeatedFrame { frame, _seat: seat })
 }
 
-/// Below this, a frame takes less memory than the stream that it waits in.
+/// Below this size, a frame takes less memory than the stream that queues it.
 pub(crate) const KEEPS_SEAT: usize = 4 * 1024;
 
 impl<T: Into<Bytes>> From<T> for ResponseBody {

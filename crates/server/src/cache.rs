@@ -36,15 +36,15 @@ pub struct KindCache {
     /// Kind whose objects this cache holds; fixed at creation.
     pub kind: &'static Kind,
     state: RwLock<CacheState>,
-    /// The newest revision of this kind, for those who ask at every request.
+    /// Newest revision of this kind, for lock-free reads on every request.
     last: AtomicU64,
-    /// The newest revision of this kind, for watchers to wait on.
+    /// Newest revision of this kind; watchers wait on it.
     newest: watch::Sender<u64>,
-    /// Those who wait for one object only.
+    /// Watchers of single objects of this kind.
     object_watchers: ObjectWatchers,
-    /// Tells the task that wakes the watchers.
+    /// Wakes the task that notifies the watchers.
     changed: Notify,
-    /// The newest revision of the whole store that every cache has seen.
+    /// Newest store revision that every cache has applied.
     applied: Arc<AtomicU64>,
 }
 
@@ -57,18 +57,19 @@ struct CacheState {
 
 /// A consistent view of part of a collection.
 pub struct CacheSnapshot {
-    /// The revision it is the state of.
+    /// Store revision of the snapshot.
     pub revision: u64,
-    /// The newest revision of the kind in it: it shows all states from here to `revision`.
+    /// Newest revision of this kind: the snapshot is valid for all revisions from here to
+    /// `revision`.
     pub last: u64,
-    /// The objects, in key order.
+    /// The selected objects, in key order.
     pub objects: Vec<Arc<Object>>,
 }
 
-/// The revision asked for is no longer in the window.
+/// The requested revision is no longer in the window.
 #[derive(Debug, PartialEq, Eq)]
 pub struct RevisionTooOld {
-    /// The oldest revision that changes are known after.
+    /// Revision after which all changes are in the window.
     pub floor: u64,
 }
 
@@ -89,12 +90,12 @@ impl ResourceCaches {
         self.by_prefix.get(&prefix(kind))
     }
 
-    /// The newest revision that every cache has seen.
+    /// Returns the newest revision that every cache has applied.
     pub fn applied(&self) -> u64 {
         self.applied.load(Ordering::Acquire)
     }
 
-    /// Starts what wakes watchers. In a runtime, once.
+    /// Starts the tasks that notify watchers. Call once, within a Tokio runtime.
     pub fn start(&self) {
         for cache in self.by_prefix.values() {
             let told = cache.read().complete_since();
@@ -102,7 +103,7 @@ impl ResourceCaches {
         }
     }
 
-    /// Makes every watcher look up, though nothing changed.
+    /// Wakes every watcher although nothing changed.
     pub fn wake_watchers(&self) {
         for cache in self.by_prefix.values() {
             cache.newest.send_modify(|_| {});
@@ -126,23 +127,24 @@ impl KindCache {
         }
     }
 
-    /// Wakes the watchers whenever something changed, until the runtime ends.
+    /// Wakes the watchers on every change, until the runtime ends.
     ///
-    /// The commit thread is not of the runtime: tasks it woke itself would all go through the
-    /// runtime's one shared queue, which for thousands of watchers takes longer than telling them.
+    /// The commit thread is outside the runtime: tasks it woke itself would all go through the
+    /// runtime's one shared queue, which takes longer than waking them for thousands of watchers.
     async fn run_notifier(cache: Arc<KindCache>, mut told: u64) {
         loop {
             cache.changed.notified().await;
             told = cache.notify_object_watchers(told);
-            // Last: whoever sees a revision here knows that changes up to it were told of.
+            // Last: a revision visible here means that watchers were notified of all changes up to
+            // it.
             cache.newest.send_replace(told);
         }
     }
 
-    /// Wakes those who wait for one of the objects that changed after `told`, and returns what is
-    /// told of now.
+    /// Wakes the watchers of objects that changed after `told`, and returns the revision notified
+    /// up to.
     fn notify_object_watchers(&self, told: u64) -> u64 {
-        // Before looking for watchers: one who comes later finds these changes by itself.
+        // Before looking for watchers: one that registers later finds these changes itself.
         let last = self.read().last;
         if self.object_watchers.is_empty() {
             return last.max(told);
@@ -152,7 +154,7 @@ impl KindCache {
                 self.object_watchers.notify(&changes);
                 changes.last().map_or(last, |change| change.revision.max(last))
             }
-            // They find that the window does not have what they want.
+            // They will find that the window no longer holds their revision.
             Err(_) => {
                 self.object_watchers.notify_all(last);
                 last
@@ -165,19 +167,19 @@ impl KindCache {
         self.read().objects.get(key).cloned()
     }
 
-    /// The object under `key` and the revision that this is the state of.
+    /// Returns the object under `key` and the revision of this state.
     pub fn get_at(&self, key: &str) -> (Option<Arc<Object>>, u64) {
         let state = self.read();
         let revision = self.applied.load(Ordering::Acquire).max(state.last);
         (state.objects.get(key).cloned(), revision)
     }
 
-    /// How many objects there are.
+    /// Returns the number of cached objects.
     pub fn len(&self) -> usize {
         self.read().objects.len()
     }
 
-    /// How many objects have a key that begins with `scope`, counted up to `most`.
+    /// Counts the objects whose key starts with `scope`, up to `most`.
     pub fn count_up_to(&self, scope: &str, most: usize) -> usize {
         let state = self.read();
         let from = (Bound::Included(scope), Bound::Unbounded);
@@ -190,8 +192,8 @@ impl KindCache {
         self.len() == 0
     }
 
-    /// The objects whose key begins with `scope` (a namespace and a slash, or nothing) and comes
-    /// after `after`, as many as `keep` lets through: it sees each object and may stop the walk.
+    /// Returns the objects whose key starts with `scope` (a namespace and a slash, or nothing) and
+    /// follows `after`. `keep` sees each object and decides whether to include it or stop the walk.
     pub fn snapshot(
         &self,
         scope: &str,
@@ -214,13 +216,13 @@ impl KindCache {
                 WalkAction::Stop => break,
             }
         }
-        // Every change up to `applied` is in, and all of this kind up to `last`.
+        // All changes up to `applied` are included, and all of this kind up to `last`.
         let revision = self.applied.load(Ordering::Acquire).max(state.last);
         CacheSnapshot { revision, last: state.last, objects }
     }
 
-    /// How many objects with a key in `scope` after `after` there were at `revision`; as good as is
-    /// known when that is long ago.
+    /// Counts the objects with a key in `scope` after `after` at `revision`; an estimate if that is
+    /// outside the window.
     pub fn count_at(&self, scope: &str, after: &str, revision: u64) -> usize {
         let state = self.read();
         let follows = |key: &str| key.starts_with(scope) && key > after;
@@ -239,19 +241,20 @@ impl KindCache {
         (now.count() + gone).saturating_sub(made)
     }
 
-    /// The newest revision of this kind. Costs no lock; what it names may be a moment from being there.
+    /// Returns the newest revision of this kind without locking; that change may not be visible
+    /// yet.
     pub fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
     }
 
-    /// The newest revision of the store that this cache has seen.
+    /// Returns the newest store revision that this cache has applied.
     pub fn revision(&self) -> u64 {
         let state = self.read();
         self.applied.load(Ordering::Acquire).max(state.last)
     }
 
-    /// Up to `most` changes after `revision`, oldest first, and the revision up to which there
-    /// are no others.
+    /// Returns up to `most` changes after `revision`, oldest first, and the revision up to which
+    /// they are complete.
     pub fn changes(
         &self,
         revision: u64,
@@ -266,7 +269,8 @@ impl KindCache {
         Ok((changes, upto.max(revision)))
     }
 
-    /// The changes of one object after `revision`, oldest first; `newest` is the last one's revision.
+    /// Returns the changes of one object after `revision`, oldest first; `newest` is the revision
+    /// of the last one.
     pub fn changes_of_key(
         &self,
         key: &str,
@@ -276,25 +280,25 @@ impl KindCache {
         self.read().window.changes_of_key(key, newest, revision)
     }
 
-    /// The revision of an object's newest change; 0 if nobody remembers one.
+    /// Returns the revision of an object's newest change; 0 if unknown.
     fn newest_revision_of(&self, key: &str) -> u64 {
         let state = self.read();
         let object = state.objects.get(key).map(|object| object.revision);
         object.or_else(|| state.window.deletion_of(key)).unwrap_or(0)
     }
 
-    /// The newest revision that watchers were told of.
+    /// Returns the newest revision that watchers were notified of.
     pub fn notified_revision(&self) -> u64 {
         *self.newest.borrow()
     }
 
-    /// A receiver that sees every new revision of this kind.
+    /// Returns a receiver that sees every new revision of this kind.
     pub fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, CacheState> {
-        // A panic while the lock was held would have been in code that only moves values.
+        // Code that holds the lock only moves values, so the state is consistent after a panic.
         self.state.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -303,30 +307,30 @@ impl KindCache {
     }
 }
 
-/// What to do with an object met on a walk.
+/// What to do with an object during a walk.
 pub enum WalkAction {
-    /// It is part of the answer.
+    /// Include the object in the result.
     Include,
     /// Leave the object out and continue with the next one.
     Skip,
-    /// It is not, and nothing after it.
+    /// Leave the object out and stop the walk.
     Stop,
 }
 
 impl CacheState {
-    /// A revision after which all changes are known, and before which nobody has to be told.
+    /// Returns a revision after which all changes are known and before which no watcher needs any.
     fn complete_since(&self) -> u64 {
         self.last.max(self.window.floor())
     }
 }
 
-/// Where a kind's objects stand in the store: `group/plural`, with `core` for the nameless group.
+/// Returns the store prefix of a kind: `group/plural`, with `core` for the core group.
 pub(crate) fn prefix(kind: &Kind) -> String {
     let group = kind.stored().group;
     format!("{}/{}", if group.is_empty() { "core" } else { group }, kind.plural)
 }
 
-/// The store key of an object.
+/// Returns the store key of an object.
 pub(crate) fn store_key(kind: &Kind, key: &str) -> String {
     format!("{}/{key}", prefix(kind))
 }

@@ -47,14 +47,14 @@ use crate::user::User;
 
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Whether a request was authenticated: an extension of its response.
+/// Whether a request was authenticated; stored as an extension of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthenticationOutcome {
-    /// The caller has a credential that holds.
+    /// The caller presented a valid credential.
     Succeeded,
-    /// The caller is anonymous, or has a credential that does not hold.
+    /// The caller is anonymous or presented an invalid credential.
     Failed,
-    /// The request ended before that was known.
+    /// The request ended before authentication completed.
     Unknown,
 }
 
@@ -101,7 +101,7 @@ pub async fn handle_request(
     response.extensions_mut().insert(authentication);
     let headers = response.headers_mut();
     headers.insert(AUDIT_ID, audit_id.clone());
-    // Documents whose address is their content say so themselves.
+    // Content-addressed documents set their own header.
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-cache, private"));
     if parts.method == Method::HEAD {
         strip_body(&mut response);
@@ -118,7 +118,7 @@ pub async fn handle_request(
     response
 }
 
-/// HTTP/2 clients take a body after a HEAD for a broken connection.
+/// Removes the body: HTTP/2 clients treat a body after HEAD as a broken connection.
 fn strip_body(response: &mut Response<ResponseBody>) {
     let length = response.body().size_hint().exact();
     *response.body_mut() = ResponseBody::empty();
@@ -142,7 +142,7 @@ async fn stages(
     let deadline = timeout(query)?;
     let watch = query.flag("watch").unwrap_or(false);
     let fields = query.first("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
-    // The name that the selector pins.
+    // The object name that the field selector requires.
     let selected = fields.as_ref().and_then(|fields| fields.requires_exact("metadata.name"));
     let info = RequestInfo::parse(&parts.method, parts.uri.path(), watch, selected)
         .map_err(|_| Error::NoSuchPath)?;
@@ -157,7 +157,7 @@ async fn stages(
     let impersonate = || impersonation::impersonate(server, &caller, &parts.headers, info);
     record.impersonated = retry_when_stale(server, impersonate).await?;
     let user = record.impersonated.clone().unwrap_or_else(|| caller.clone());
-    // What is spent on waiting is not there for working.
+    // Time spent waiting counts against the request's deadline.
     let until = tokio::time::Instant::now() + deadline;
     let weight = flow_control::work_estimator::estimate(server, info, query);
     let seat = server.flow.enter(peer, &user, info, weight, deadline).await?;
@@ -168,7 +168,7 @@ async fn stages(
     };
     retry_when_stale(server, decide).await?;
     let work = route::route(server, &user, parts, query, info, body, now, facts);
-    // Before it has any effect; those who were refused above have had none.
+    // Before the request has any effect; requests rejected above had none.
     let work = async {
         record.received().await?;
         work.await
@@ -184,7 +184,7 @@ async fn stages(
     hand_over_seat(server, seat, &user, info, response)
 }
 
-/// Leaves the seat to the response, which takes memory until it is written.
+/// Moves the seat to the response, which takes memory until it is written.
 fn hand_over_seat(
     server: &Server,
     mut seat: flow_control::RequestSeat,
@@ -205,7 +205,7 @@ fn hand_over_seat(
     Ok(response)
 }
 
-/// Whether a request reads, or is a review, which is only created to be answered.
+/// Returns true for reads and for reviews, which are created but never stored.
 fn changes_nothing(server: &Server, info: &RequestInfo) -> bool {
     let is_review = resource(info)
         .and_then(|path| server.registry.by_path(&path.group, &path.version, &path.resource))
@@ -213,9 +213,10 @@ fn changes_nothing(server: &Server, info: &RequestInfo) -> bool {
     is_review || RequestEffect::for_request(info) == RequestEffect::Read
 }
 
-/// Does a check again if it refuses: another server may have granted a moment ago what this one has not heard of.
-/// Whoever was just given a credential or a role may use it at any server. One question to the store is for all
-/// who wait, so that those who are refused for good are no burden on it; and nobody waits for a store that is away.
+/// Repeats a check that refuses after syncing with the store: another server may have granted
+/// something that this one has not received yet, and a new credential or role must work at any
+/// server. One store query serves all waiting requests, so permanently refused callers are no
+/// burden; nobody waits for an unavailable store.
 async fn retry_when_stale<T>(
     server: &Server,
     mut check: impl FnMut() -> Result<T, Error>,
@@ -235,7 +236,7 @@ async fn retry_when_stale<T>(
     }
 }
 
-/// `?timeout=`, in Go's notation, at most the server's own limit.
+/// Parses `?timeout=` in Go's duration format, capped at the server's limit.
 fn timeout(query: &QueryParameters) -> Result<std::time::Duration, Error> {
     let Some(text) = query.first("timeout").filter(|t| !t.is_empty()) else {
         return Ok(limits::REQUEST);
@@ -258,7 +259,7 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// Failures are told in YAML to those who ask for YAML, else in JSON.
+/// Errors are encoded as YAML for clients that request YAML, otherwise as JSON.
 fn error_output(headers: &HeaderMap, query: &QueryParameters) -> OutputOptions {
     let fallback =
         OutputOptions { format: OutputFormat::Json, view: ObjectView::Object, pretty: false };
@@ -284,7 +285,7 @@ fn unknown_facts(parts: &Parts) -> RequestDimensions {
     }
 }
 
-/// Whether a path is about a resource.
+/// Returns the resource path, if the request is for a resource.
 fn resource(info: &RequestInfo) -> Option<&crate::request::info::ResourcePath> {
     match &info.target {
         RequestTarget::Resource(path) => Some(path),

@@ -1,8 +1,8 @@
-//! Discovery: which groups, versions and resources there are, as clients ask for it.
+//! Discovery of groups, versions and resources.
 //!
-//! There are two forms of the same facts. The old one is a document per group-version; the
-//! aggregated one is a single document for `/api` and one for `/apis`. Both are made from the
-//! registry on request: they are small and asked for rarely, since clients keep them.
+//! The same data has two forms: one document per group-version, and the aggregated form with one
+//! document each for `/api` and `/apis`. Both are built from the registry on request, because they
+//! are small and clients cache them.
 
 #[cfg(test)]
 mod tests;
@@ -15,11 +15,11 @@ use serde_json::{Map, Value, json};
 use crate::registry::KindRegistry;
 use crate::registry::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 
-/// The content type of the aggregated form; clients tell the forms apart by these parameters.
+/// Content type of the aggregated form; clients distinguish the forms by these parameters.
 pub(crate) const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// The answer to `GET /api`; `address` is the `host:port` under which the server is reached.
+/// Returns the response to `GET /api`; `address` is the server's `host:port`.
 pub(crate) fn api_versions(registry: &KindRegistry, address: &str) -> Value {
     let groups = registry.groups();
     let core = groups.iter().find(|(group, _)| group.is_empty());
@@ -31,14 +31,14 @@ pub(crate) fn api_versions(registry: &KindRegistry, address: &str) -> Value {
     })
 }
 
-/// The answer to `GET /apis`.
+/// Returns the response to `GET /apis`.
 pub(crate) fn api_group_list(registry: &KindRegistry) -> Value {
     let groups: Vec<Value> =
         named_groups(registry).into_iter().map(|(name, versions)| group(name, &versions)).collect();
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// The answer to `GET /apis/{group}`; `None` if there is no such group.
+/// Returns the response to `GET /apis/{group}`; `None` if the group does not exist.
 pub(crate) fn api_group(registry: &KindRegistry, name: &str) -> Option<Value> {
     let groups = named_groups(registry);
     let (name, versions) = groups.into_iter().find(|(group, _)| *group == name)?;
@@ -48,8 +48,8 @@ pub(crate) fn api_group(registry: &KindRegistry, name: &str) -> Option<Value> {
     Some(body)
 }
 
-/// The answer to `GET /api/v1` (with an empty group) and `GET /apis/{group}/{version}`; `None` if
-/// there is no such group-version.
+/// Returns the response to `GET /api/v1` (with an empty group) and `GET /apis/{group}/{version}`;
+/// `None` if the group-version does not exist.
 pub(crate) fn api_resource_list(
     registry: &KindRegistry,
     group: &str,
@@ -72,25 +72,25 @@ pub(crate) fn api_resource_list(
         "groupVersion": first.api_version(),
         "resources": resources,
     });
-    // The core group is answered without an apiVersion, as clients from before groups expect.
+    // The core group omits apiVersion, as clients older than API groups expect.
     if !group.is_empty() {
         body["apiVersion"] = "v1".into();
     }
     Some(body)
 }
 
-/// The aggregated form of `GET /api`.
+/// Returns the aggregated form of `GET /api`.
 pub(crate) fn aggregated_core(registry: &KindRegistry) -> Value {
     let groups = registry.groups();
     aggregated(registry, groups.into_iter().filter(|(group, _)| group.is_empty()))
 }
 
-/// The aggregated form of `GET /apis`.
+/// Returns the aggregated form of `GET /apis`.
 pub(crate) fn aggregated_groups(registry: &KindRegistry) -> Value {
     aggregated(registry, named_groups(registry).into_iter())
 }
 
-/// What can be done with a kind, sorted.
+/// Returns the supported verbs of a kind, sorted.
 pub(crate) fn verbs(kind: &Kind) -> &'static [&'static str] {
     if kind.review.is_some() {
         &["create"]
@@ -101,12 +101,12 @@ pub(crate) fn verbs(kind: &Kind) -> &'static [&'static str] {
     }
 }
 
-/// The entity tag of a document, with its quotes: it changes when the document does.
+/// Returns the entity tag of a document with quotes; it changes with the document.
 pub(crate) fn etag(document: &[u8]) -> String {
     format!("\"{}\"", content_hash(document))
 }
 
-/// SHA-512 in upper-case hexadecimal digits.
+/// Returns the SHA-512 in upper-case hexadecimal digits.
 pub(crate) fn content_hash(document: &[u8]) -> String {
     hex(digest::digest(&digest::SHA512, document).as_ref())
 }
@@ -115,8 +115,8 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// The order in which Kubernetes lists the groups; what a client means by an ambiguous name
-/// depends on it. Groups that are not here come last.
+/// Kubernetes' order of groups, which decides how clients resolve an ambiguous name. Other groups
+/// come last.
 const ORDER: &[&str] = &[
     "events.k8s.io",
     "authentication.k8s.io",
@@ -130,8 +130,8 @@ const ORDER: &[&str] = &[
     "resource.k8s.io",
 ];
 
-/// Kinds that have just become stable. Kubernetes goes on storing such a kind in the version that
-/// its previous release can read, and the hash says so.
+/// Kinds that recently became stable. Kubernetes keeps storing them in the version that its
+/// previous release can read, and the hash reflects that.
 const NEWLY_STABLE: &[(&str, &str, &str)] = &[
     ("certificates.k8s.io", "ClusterTrustBundle", "v1beta1"),
     ("certificates.k8s.io", "PodCertificateRequest", "v1beta1"),
@@ -194,8 +194,8 @@ fn name_lists(entry: &mut Value, kind: &Kind) {
     }
 }
 
-/// What a subresource takes and gives; group and version are empty if they are those of the
-/// resource.
+/// Kind of a subresource's request and response; group and version are empty if they equal the
+/// resource's.
 struct ResponseKind {
     group: &'static str,
     version: &'static str,

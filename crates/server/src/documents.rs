@@ -1,4 +1,4 @@
-//! The paths that describe the API itself: discovery, OpenAPI, and the issuer of its tokens.
+//! Documents that describe the API: discovery, OpenAPI and the token issuer.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::server::Server;
 use crate::tokens::openid;
 use crate::{discovery, response};
 
-/// Whether something is served under a path.
+/// Returns true if a document is served at the path.
 pub(crate) fn exists(server: &Server, path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').filter(|p| !p.is_empty()).collect();
     match parts.as_slice() {
@@ -30,7 +30,7 @@ pub(crate) fn exists(server: &Server, path: &str) -> bool {
     }
 }
 
-/// Answers a discovery or OpenAPI path.
+/// Serves a discovery or OpenAPI path.
 pub(crate) fn answer(
     server: &Arc<Server>,
     parts: &Parts,
@@ -82,13 +82,13 @@ pub(crate) fn answer(
     }
 }
 
-/// Whether the issuer of service-account tokens is one that can be described.
+/// Returns true if the service account issuer supports OpenID discovery.
 fn describes(server: &Server) -> bool {
     let verifier = server.authenticator.service_accounts.as_ref();
     verifier.is_some_and(|verifier| verifier.configuration().is_some())
 }
 
-/// Everything that stands at a path of its own.
+/// Returns all non-resource paths of the server.
 fn paths(server: &Server) -> Vec<String> {
     let own = ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"];
     let mut paths: Vec<String> = own.iter().map(|p| (*p).to_owned()).collect();
@@ -106,7 +106,7 @@ fn paths(server: &Server) -> Vec<String> {
     paths
 }
 
-/// A discovery root: aggregated for those who ask for it.
+/// Serves a discovery root, aggregated if the client accepts that.
 fn root(
     parts: &Parts,
     query: &QueryParameters,
@@ -134,7 +134,7 @@ fn plain(
     Ok(response::value(StatusCode::OK, output, &value))
 }
 
-/// What describes the issuer of service-account tokens, for everybody who checks them.
+/// Serves the OpenID discovery documents of the service account issuer.
 fn issuer_document(
     found: Option<Value>,
     media: &'static str,
@@ -148,7 +148,7 @@ fn issuer_document(
 
 fn openapi_v2(server: &Server, parts: &Parts) -> Result<Response<ResponseBody>, Error> {
     let accept = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
-    // kubectl asks for protobuf alone; everybody else reads JSON.
+    // kubectl accepts only protobuf; other clients read JSON.
     if accept.contains("proto-openapi.spec.v2") {
         return Ok(document(parts, server.documents.v2_protobuf(), PROTOBUF_V2));
     }
@@ -173,7 +173,7 @@ fn openapi_v3(
         DocumentResponse::Found { document: rendered, immutable } => {
             let mut response = document(parts, rendered, "application/json");
             if immutable {
-                // The address carries the content's hash: it can be kept for ever.
+                // The URL contains the content hash, so the document can be cached for ever.
                 let forever = HeaderValue::from_static("public, immutable");
                 response.headers_mut().insert(CACHE_CONTROL, forever);
             }
@@ -182,7 +182,7 @@ fn openapi_v3(
     }
 }
 
-/// A document with its tag, or 304 to who has it.
+/// Returns a document with its entity tag, or 304 if the client has it.
 fn document(
     parts: &Parts,
     rendered: RenderedDocument,

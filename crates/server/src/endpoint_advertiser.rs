@@ -23,13 +23,13 @@ use crate::local_client::LocalClient;
 use crate::server::Server;
 use crate::user::{MASTERS, User};
 
-/// How often a Lease is renewed and the objects are compared with the servers there are.
+/// Interval of Lease renewal and reconciliation.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// A server whose Lease has not changed for this long is gone: two renewals may fail.
+/// A server whose Lease was not renewed for this long is gone; two renewals may fail.
 const EXPIRY: Duration = Duration::from_secs(35);
 
-/// Marks the Leases of API servers, as in Kubernetes.
+/// Label of API server Leases, as in Kubernetes.
 const IDENTITY_LABEL: &str = "apiserver.kubernetes.io/identity";
 const IDENTITY: &str = "windlass-server";
 
@@ -48,24 +48,24 @@ pub async fn advertise_endpoints(server: Arc<Server>, address: Option<SocketAddr
     advertiser.withdraw().await;
 }
 
-/// Publishes one server's address, and removes those of servers that are gone.
+/// Publishes one server's address and removes those of servers that are gone.
 pub struct EndpointAdvertiser {
     server: Arc<Server>,
     local: LocalClient,
     address: Option<SocketAddr>,
-    /// For each Lease: its last known revision, and when that was first seen.
+    /// Last known revision of each Lease, and when it was first observed.
     leases: BTreeMap<String, (u64, Instant)>,
 }
 
 impl EndpointAdvertiser {
-    /// Nothing is published before the first [`EndpointAdvertiser::reconcile`].
+    /// Publishes nothing before the first [`EndpointAdvertiser::reconcile`].
     pub fn new(server: Arc<Server>, address: Option<SocketAddr>) -> EndpointAdvertiser {
         let owner = User::authenticated("system:apiserver", "", vec![MASTERS.into()]);
         let local = LocalClient::new(server.clone(), owner);
         EndpointAdvertiser { server, local, address, leases: BTreeMap::new() }
     }
 
-    /// Brings the objects in line with the servers that are alive at `now`.
+    /// Reconciles the objects with the servers alive at `now`.
     pub async fn reconcile(&mut self, now: Instant) {
         let mut addresses: BTreeSet<SocketAddr> = self.address.into_iter().collect();
         if self.server.store.is_shared() {
@@ -79,7 +79,7 @@ impl EndpointAdvertiser {
         self.publish(&addresses).await;
     }
 
-    /// Removes this server's address, where other servers go on.
+    /// Removes this server's address if the store is shared with other servers.
     pub async fn withdraw(&mut self) {
         let Some(address) = self.address.filter(|_| self.server.store.is_shared()) else { return };
         let path = format!("{LEASES}/{}", lease_name(address));
@@ -123,7 +123,7 @@ impl EndpointAdvertiser {
         }
     }
 
-    /// The addresses in Leases of API servers that are still renewed.
+    /// Returns the addresses from Leases of API servers that are still renewed.
     fn live_servers(&mut self, now: Instant) -> BTreeSet<SocketAddr> {
         let Some(cache) = self.cache("coordination.k8s.io", "leases") else {
             return BTreeSet::new();
@@ -162,7 +162,7 @@ impl EndpointAdvertiser {
         }
     }
 
-    /// Writes the object unless `field` is the same already.
+    /// Writes the object if `field` has changed.
     async fn replace_if_changed(&self, root: &str, plural: &str, field: &str, object: Value) {
         let path = format!("{root}/namespaces/default/{plural}");
         match self.current(root, plural) {
@@ -174,7 +174,7 @@ impl EndpointAdvertiser {
         }
     }
 
-    /// Deletes Leases of servers that are gone. One that comes back creates its Lease again.
+    /// Deletes Leases of servers that are gone. A returning server creates its Lease again.
     async fn delete_expired(&mut self, now: Instant) {
         let is_expired = |(_, since): &(u64, Instant)| now.duration_since(*since) >= EXPIRY;
         let expired = self.leases.iter().filter(|(_, seen)| is_expired(seen));
@@ -199,7 +199,7 @@ impl EndpointAdvertiser {
             .body(Full::from(body));
         let Ok(request) = request else { return };
         let Ok(response) = self.local.clone().oneshot(request).await;
-        // Another server may have been faster; the next round compares again.
+        // Another server may have been faster; the next reconciliation compares again.
         let expected = [StatusCode::CONFLICT, StatusCode::NOT_FOUND].contains(&response.status());
         if !response.status().is_success() && !expected {
             let code = response.status().as_u16();
@@ -214,7 +214,7 @@ impl EndpointAdvertiser {
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 
-/// One Lease per address, so that a restart continues with the same.
+/// One Lease per address, so that it survives a restart.
 fn lease_name(address: SocketAddr) -> String {
     let ip = address.ip().to_string().replace(['.', ':'], "-");
     format!("apiserver-{}-{}", ip.trim_matches('-'), address.port())
@@ -255,7 +255,7 @@ fn endpoints(servers: &BTreeSet<SocketAddr>) -> Value {
         "metadata": {
             "name": "kubernetes",
             "namespace": "default",
-            // The mirroring controller of Kubernetes must not make a second slice.
+            // Kubernetes' mirroring controller must not create a second slice.
             "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"},
         },
     });
@@ -265,8 +265,8 @@ fn endpoints(servers: &BTreeSet<SocketAddr>) -> Value {
     object
 }
 
-/// The slice of the servers that have the most common port and address family: a slice has one of
-/// each, and servers of one cluster are configured alike.
+/// Returns the slice of the servers with the most common port and address family: a slice has one
+/// of each, and servers of one cluster are configured alike.
 fn endpoint_slice(servers: &BTreeSet<SocketAddr>) -> Value {
     let mut groups: BTreeMap<(bool, u16), Vec<Value>> = BTreeMap::new();
     for server in servers {

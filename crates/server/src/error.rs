@@ -1,8 +1,8 @@
-//! What can go wrong with a request, and what the client is told.
+//! Request errors and the `Status` sent to the client.
 //!
-//! Every failure is a variant here, and [`Error::status`] maps each to the `Status` that
-//! kube-apiserver would send, without a catch-all arm. Text that only helps an operator goes to
-//! the log ([`Error::internal`]), never to the client.
+//! Every failure is a variant, and [`Error::status`] maps each to the `Status` that kube-apiserver
+//! would send, without a catch-all arm. Text for operators goes to the log ([`Error::internal`]),
+//! never to the client.
 
 use windlass_api::field::{FieldErrors, quote};
 use windlass_api::status::{CauseType, Status, StatusCause, StatusDetails, qualified_kind};
@@ -14,92 +14,92 @@ pub enum Error {
     BadRequest(String),
     /// 401: the request has an invalid credential, or none where one is required.
     Unauthorized,
-    /// 403 about a resource; `details` name it.
+    /// 403 for a resource, which the details name.
     Forbidden(ErrorSubject, String),
-    /// 403 about a path that is no resource.
+    /// 403 for a non-resource path.
     ForbiddenPath(String),
-    /// 403: the namespace is going away.
+    /// 403: the namespace is being terminated.
     NamespaceTerminating(ErrorSubject, String),
     /// 404: the named object does not exist.
     NotFound(ErrorSubject),
-    /// 404 about a resource, version or subresource that does not exist.
+    /// 404 for an unknown resource, version or subresource.
     NoSuchResource,
     /// 404 in plain text: nothing is served under this path.
     NoSuchPath,
     /// 405: the endpoint does not support the HTTP method.
     MethodNotAllowed,
-    /// 405 with a text of its own: the resource lacks the verb.
+    /// 405 with a custom text: the resource lacks the verb.
     VerbNotSupported(String),
     /// 406: no offered media type is acceptable; carries the supported types.
     NotAcceptable(&'static str),
-    /// 409 on create; `retry` asks the client to come again (a generated name collided).
+    /// 409 on create; `generated` asks the client to retry, because a generated name collided.
     AlreadyExists {
         /// Existing object that the new one collides with.
         subject: ErrorSubject,
         /// Whether the existing object is being deleted, so that a retry may succeed.
         deleting: bool,
-        /// The server made up the name.
+        /// Whether the server generated the name.
         generated: bool,
     },
-    /// 409: the object is not what the writer believed.
+    /// 409: a precondition failed or the resource version is stale.
     Conflict(ErrorSubject, String),
     /// 409: fields are owned by other managers.
     ApplyConflict(String, Vec<StatusCause>),
-    /// 410, with a token to go on inconsistently.
+    /// 410 with a token to continue inconsistently.
     Expired(String, String),
     /// 413: the body or the resulting object exceeds its size limit.
     TooLarge(String),
     /// 415: the media type of the body is not supported.
     UnsupportedMediaType(String),
-    /// 415 about a patch of no known type.
+    /// 415 for an unknown patch type.
     UnsupportedPatchType,
-    /// 422: rules on the object are broken.
+    /// 422: the object is invalid.
     Invalid {
-        /// The group of what is invalid.
+        /// API group of the invalid object.
         group: String,
-        /// Its kind (or, for some, its plural).
+        /// Kind of the invalid object; for some the plural resource.
         kind: String,
         /// Name of the invalid object; may be empty before one is generated.
         name: String,
         /// Validation errors by field path, in the order reported to the client.
         errors: FieldErrors,
     },
-    /// 422 without a field: a JSON patch could not be carried out.
+    /// 422 without a field: a JSON patch could not be applied.
     UnprocessablePatch,
     /// 429: a limit is exceeded; the client may retry after one second.
     TooManyRequests,
-    /// 500 whose text is for the client (unclassified, as Kubernetes leaves some).
+    /// 500 with a text for the client (unclassified, as some are in Kubernetes).
     Unclassified(String),
-    /// 500; the text goes to the log.
+    /// 500 whose text goes to the log only.
     Internal(String),
-    /// 503; the text goes to the client.
+    /// 503 with a text for the client.
     Unavailable(String),
-    /// 504: the client asked for a version that is still to come.
+    /// 504: the client requested a resource version that is not reached yet.
     FutureVersion {
         /// Resource version that the client requested, as a store revision.
         requested: u64,
         /// Newest revision that this server has seen.
         current: u64,
     },
-    /// 504: the request took longer than it may.
+    /// 504: the request exceeded its timeout.
     Timeout,
-    /// Another failure, and what was odd about the request before it failed.
+    /// Another error, with the warnings raised before it.
     Warned(Vec<String>, Box<Error>),
 }
 
-/// What an error is about: `configmaps "x"`.
+/// Object or resource that an error refers to: `configmaps "x"`.
 #[derive(Clone, Debug, Default)]
 pub struct ErrorSubject {
-    /// The API group; empty for core.
+    /// API group; empty for the core group.
     pub group: String,
-    /// The plural resource; for delete preconditions the kind.
+    /// Plural resource; for delete preconditions the kind.
     pub resource: String,
-    /// The object's name; may be empty.
+    /// Name of the object; may be empty.
     pub name: String,
 }
 
 impl ErrorSubject {
-    /// An object, or with an empty name a whole resource.
+    /// Identifies an object, or a whole resource if the name is empty.
     pub fn new(group: &str, resource: &str, name: &str) -> Self {
         ErrorSubject { group: group.into(), resource: resource.into(), name: name.into() }
     }
@@ -124,19 +124,19 @@ impl ErrorSubject {
 }
 
 impl Error {
-    /// A 422 about query options (`ListOptions`, `PatchOptions`, …).
+    /// Returns a 422 for invalid query options (`ListOptions`, `PatchOptions`, …).
     pub fn options(kind: &str, errors: FieldErrors) -> Self {
         let name = String::new();
         Error::Invalid { group: "meta.k8s.io".into(), kind: kind.into(), name, errors }
     }
 
-    /// The failure, together with what is to be told in `Warning` headers.
+    /// Adds the texts of `Warning` headers to the error.
     #[must_use]
     pub fn warned(self, warnings: Vec<String>) -> Self {
         if warnings.is_empty() { self } else { Error::Warned(warnings, Box::new(self)) }
     }
 
-    /// What is to be told in `Warning` headers.
+    /// Returns the texts of the `Warning` headers.
     pub fn warnings(&self) -> &[String] {
         match self {
             Error::Warned(warnings, _) => warnings,
@@ -144,7 +144,7 @@ impl Error {
         }
     }
 
-    /// What an operator should read, when it is more than the client is told.
+    /// Returns the text for operators, if it says more than the client's.
     pub fn internal(&self) -> Option<&str> {
         match self {
             Error::Internal(text) => Some(text),
@@ -153,7 +153,7 @@ impl Error {
         }
     }
 
-    /// What the client is told.
+    /// Returns the `Status` sent to the client.
     pub fn status(&self) -> Status {
         match self {
             Error::Warned(_, because) => because.status(),

@@ -1,4 +1,4 @@
-//! Kinds whose objects go by themselves: events, an hour after they were last written.
+//! Expiry of objects with a TTL: events expire an hour after their last write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::cache::{KindCache, WalkAction, store_key};
 use crate::object::Object;
 use crate::server::Server;
 
-/// How often objects are looked through. An hour more or less a minute is an hour.
+/// Interval of expiry sweeps; a minute of delay is acceptable for a TTL of an hour.
 const LOOK: Duration = Duration::from_secs(60);
-/// Deletions between two looks at the shutdown signal.
+/// Deletions between two checks of the shutdown signal.
 const BATCH: usize = 200;
 
-/// Removes what has expired, until the server goes down.
+/// Deletes expired objects until the server shuts down.
 pub(crate) async fn run(server: Arc<Server>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
@@ -33,7 +33,7 @@ pub(crate) async fn run(server: Arc<Server>, mut shutdown: watch::Receiver<bool>
     }
 }
 
-/// Removes the objects of one kind that are older than `ttl`.
+/// Deletes the objects of one kind that are older than `ttl`.
 pub(crate) async fn sweep(server: &Server, cache: &KindCache, ttl: Duration) {
     let oldest = (server.clock)() - ttl;
     let mut after: Option<String> = None;
@@ -51,7 +51,7 @@ pub(crate) async fn sweep(server: &Server, cache: &KindCache, ttl: Duration) {
                 change: KeyChange::Delete,
             };
             match server.store.commit(write).await {
-                // Somebody wrote or deleted it in the meantime.
+                // The object was written or deleted concurrently.
                 Ok(_) | Err(windlass_store::Error::Conflict { .. }) => {}
                 Err(error) => {
                     tracing::warn!(%error, "deleting expired objects failed; retrying later");
@@ -67,7 +67,7 @@ fn has_expired(object: &Object, oldest: OffsetDateTime) -> bool {
     last_written(&object.stored_value()).is_some_and(|at| at < oldest)
 }
 
-/// When an object was last written: managedFields say so, else its creation.
+/// Returns the last write time from managedFields, else the creation time.
 fn last_written(object: &Value) -> Option<OffsetDateTime> {
     let metadata = &object["metadata"];
     let entries = metadata["managedFields"].as_array().into_iter().flatten();

@@ -1,13 +1,14 @@
-//! Where a test can make a check fail: with an error, or by a panic. A server that serves has none.
+//! Fault injection for tests, which makes access checks fail with an error or a panic. Disabled in
+//! production.
 //!
-//! Every check that stands between a caller and an object names itself here before it decides, so that
-//! a test can go through all of them and see that one that fails denies.
+//! Every check between a caller and an object calls this before it decides, so that tests can fail
+//! each one and verify that the request is denied.
 
 use std::sync::Arc;
 
 use crate::error::Error;
 
-/// A check that stands between a caller and an object.
+/// A check that guards access to objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum AccessCheck {
@@ -47,21 +48,21 @@ impl AccessCheck {
     ];
 }
 
-/// Decides which checks fail. Empty where nothing is tested.
+/// Decides which checks fail; empty outside of tests.
 #[derive(Clone, Default)]
 pub struct FaultInjection(Option<Arc<FaultInjector>>);
 
 type FaultInjector = dyn Fn(AccessCheck) -> Result<(), String> + Send + Sync;
 
 impl FaultInjection {
-    /// Checks for which `inject` returns an error, or panics, fail.
+    /// Fails the checks for which `inject` returns an error or panics.
     pub fn injected(
         inject: impl Fn(AccessCheck) -> Result<(), String> + Send + Sync + 'static,
     ) -> FaultInjection {
         FaultInjection(Some(Arc::new(inject)))
     }
 
-    /// Called by a check before it decides.
+    /// Called by each check before it decides.
     pub fn check(&self, check: AccessCheck) -> Result<(), Error> {
         match &self.0 {
             None => Ok(()),

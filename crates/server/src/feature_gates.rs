@@ -1,24 +1,24 @@
-//! Features that can be turned off, under Kubernetes' names for them.
+//! Feature gates, named as in Kubernetes.
 
-/// Which features are on. All are, unless turned off.
+/// Enabled features; all are enabled by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerFeatureGates {
-    /// `ClusterTrustBundle`: trust bundles are served.
+    /// `ClusterTrustBundle`: serves the ClusterTrustBundle kind.
     pub cluster_trust_bundle: bool,
     /// `ClusterTrustBundleProjection`: pods may project trust bundles.
     pub cluster_trust_bundle_projection: bool,
-    /// `PodCertificateRequest`: pods may project certificates of their own, and requests for them are
+    /// `PodCertificateRequest`: pods may project certificates, and PodCertificateRequests are
     /// served.
     pub pod_certificate_request: bool,
 }
 
-/// What cannot be turned on or off so.
+/// Why feature gates were rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FeatureGateError {
-    /// There is no such feature.
+    /// The feature does not exist.
     #[error("unrecognized feature gate: {0} (known: {known})", known = KNOWN.join(", "))]
     Unknown(String),
-    /// A feature that is on needs one that is off.
+    /// An enabled feature requires a disabled one.
     #[error("{0} is enabled, but depends on features that are disabled: [{1}]")]
     Depends(&'static str, &'static str),
 }
@@ -39,8 +39,8 @@ impl Default for ServerFeatureGates {
 }
 
 impl ServerFeatureGates {
-    /// All features as they are by default, but these. Without trust bundles there is nothing to project,
-    /// so turning them off turns that off as well, unless it is asked for.
+    /// Returns the defaults with these changes. Disabling trust bundles disables their projection
+    /// too, unless that is explicitly enabled.
     pub fn with<'a>(
         gates: impl Iterator<Item = (&'a str, bool)>,
     ) -> Result<ServerFeatureGates, FeatureGateError> {
@@ -61,7 +61,7 @@ impl ServerFeatureGates {
         Ok(features)
     }
 
-    /// Turns the feature `name` on or off.
+    /// Enables or disables the feature `name`.
     pub fn set(&mut self, name: &str, on: bool) -> Result<(), FeatureGateError> {
         match name {
             "ClusterTrustBundle" => self.cluster_trust_bundle = on,

@@ -9,7 +9,7 @@ use crate::request::query::QueryParameters;
 use crate::response;
 use crate::server::Server;
 
-/// One thing that must be well.
+/// A health check and its name.
 struct HealthCheck {
     name: &'static str,
     is_healthy: fn(&Server) -> bool,
@@ -18,8 +18,8 @@ struct HealthCheck {
 const PING: HealthCheck = HealthCheck { name: "ping", is_healthy: |_| true };
 const STORE: HealthCheck =
     HealthCheck { name: "etcd", is_healthy: |server| server.store.failure().is_none() };
-/// A server that was cut off may be behind by any number of changes; others may not be. It is not
-/// unwell: to start it again would not help.
+/// A server cut off from its store may be stale while others are not. It is unready but alive: a
+/// restart would not help.
 const REACH: HealthCheck = HealthCheck {
     name: "etcd-readiness",
     is_healthy: |server| {
@@ -30,13 +30,13 @@ const POLICY: HealthCheck = HealthCheck {
     name: "poststarthook/rbac/bootstrap-roles",
     is_healthy: |server| server.policy.is_applied(),
 };
-/// With a strict audit log, a server that cannot write it answers next to nothing.
+/// With a strict audit log, a server that cannot write it rejects nearly all requests.
 const AUDIT: HealthCheck =
     HealthCheck { name: "audit-log", is_healthy: |server| !server.audit.rejects_requests() };
 const SHUTDOWN: HealthCheck =
     HealthCheck { name: "shutdown", is_healthy: |server| !server.is_shutting_down() };
 
-/// Answers a health path; `None` when there is no such check.
+/// Serves a health path; `None` if the check does not exist.
 pub(crate) fn health(
     server: &Server,
     path: &str,
@@ -89,7 +89,7 @@ fn report(
     response::text(StatusCode::OK, lines)
 }
 
-/// The body of `/version`: the Kubernetes version whose behaviour is implemented, and ours.
+/// Returns the body of `/version`: the implemented Kubernetes version and our own.
 pub(crate) fn version() -> Value {
     let platform = match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,7 +1,8 @@
-//! The body of a list, encoded as the client reads it.
+//! List bodies, encoded while the client reads.
 //!
-//! A list that waits for its client holds references to cached objects and one frame at most, whatever its format: a
-//! client that opens many lists and reads none must not make the server hold a copy of the collection for each.
+//! A waiting list holds references to cached objects and at most one frame, in every format: a
+//! client that opens many lists and reads none must not make the server hold a copy of the
+//! collection for each.
 
 mod encoding;
 mod history;
@@ -18,21 +19,21 @@ use crate::object::Object;
 pub(crate) use encoding::{ItemEncoder, ListEnvelope};
 pub(crate) use history::{HistoricalObjects, HistoricalPage, object, objects_in, range};
 
-/// Items of this size are sent as the cache has them; smaller ones are joined.
+/// Items of this size are sent without copying; smaller ones are joined.
 const SENT_AS_IS: usize = 16 * 1024;
 
-/// The stream of a list's frames.
+/// The stream of frames of a list.
 pub struct ListBody {
     envelope: ListEnvelope,
     form: ItemEncoder,
     objects: std::vec::IntoIter<Arc<Object>>,
-    /// Objects of a past state that are still to be read from the store.
+    /// Objects of a past revision still to be read from the store.
     past: Option<HistoricalPage>,
-    /// Objects that are not encoded yet, wherever they are.
+    /// Number of objects not encoded yet, cached or not.
     left: usize,
-    /// The bytes still to come, where that is known before they are encoded.
+    /// Remaining bytes, if known before encoding.
     length: Option<u64>,
-    /// A large item that follows the frame before.
+    /// A large item, sent after the previous frame.
     large: Option<Bytes>,
     progress: ListProgress,
     seat: Option<RequestSeat>,
@@ -41,14 +42,14 @@ pub struct ListBody {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ListProgress {
     Head,
-    /// An item follows, the first one without a separator.
+    /// The first item follows, without a separator.
     First,
     Items,
     Ended,
 }
 
 impl ListBody {
-    /// A list of `objects`, followed by those that `past` reads.
+    /// Creates a list of `objects`, followed by those that `past` reads.
     pub fn new(
         envelope: ListEnvelope,
         form: ItemEncoder,
@@ -73,25 +74,25 @@ impl ListBody {
         }
     }
 
-    /// Keeps `seat` until the last frame is written.
+    /// Holds `seat` until the last frame is written.
     pub fn hold_seat(&mut self, seat: RequestSeat) {
         self.seat = Some(seat);
     }
 
-    /// The objects that are not encoded yet.
+    /// Returns the number of objects not encoded yet.
     pub fn objects_left(&self) -> usize {
         self.left
     }
 
-    /// The most bytes that a frame holds of its own, beyond an ordinary frame: a large object in another format than the
-    /// cache has.
+    /// Returns the maximum bytes of a frame beyond an ordinary one: a large object in another
+    /// format than the cached one.
     pub fn largest_copy(&self) -> usize {
         let sizes = self.objects.as_slice().iter().map(|object| self.form.copied_size(object));
         let past = self.past.as_ref().map_or(0, |_| limits::PAST_BYTES);
         sizes.max().unwrap_or_default().saturating_sub(limits::FRAME) + past
     }
 
-    /// The bytes still to come, if that is known.
+    /// Returns the remaining bytes, if known.
     pub fn length(&self) -> Option<u64> {
         self.length
     }
@@ -101,7 +102,7 @@ impl ListBody {
         self.progress == ListProgress::Ended && self.large.is_none()
     }
 
-    /// The next frame, or the end. An error is a past state that the store no longer has.
+    /// Polls the next frame. An error means that the store no longer has the past revision.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         if self.objects.as_slice().is_empty()
             && self.large.is_none()
@@ -161,8 +162,8 @@ impl ListBody {
         Some(frame.into())
     }
 
-    /// The capacity of a frame: of a short list what it needs, of a long one some more than a full frame, because the
-    /// last item ends behind it.
+    /// Returns the capacity of a frame: exact for a short list, somewhat more than a full frame for
+    /// a long one, because the last item exceeds it.
     fn frame_capacity(&self) -> usize {
         let full = limits::FRAME + limits::FRAME / 4;
         self.length.map_or(full, |length| full.min(usize::try_from(length).unwrap_or(full)))

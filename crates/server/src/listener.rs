@@ -1,4 +1,5 @@
-//! From a socket to requests: accept, TLS, HTTP/1.1 or HTTP/2, and an orderly end.
+//! The listener: accepts connections, terminates TLS, serves HTTP/1.1 and HTTP/2, and shuts down
+//! gracefully.
 
 mod connection;
 mod connections;
@@ -36,11 +37,11 @@ use crate::tls::HandshakeLog;
 use connection::{ConnectionState, ConnectionVerdict};
 use exchange::{HttpExchange, Open, StreamExecutor, TrackedBody};
 
-/// Encrypted bytes that wait for one connection's socket. When a large event goes to thousands of
-/// watchers at once, this times their number is held.
+/// Encrypted bytes buffered for one connection's socket. A large event sent to thousands of
+/// watchers at once takes this times their number.
 const TLS_BUFFER: usize = 96 * 1024;
 
-/// Serves until `shutdown` turns true, then lets open requests finish for up to `grace`.
+/// Serves until `shutdown` becomes true, then lets open requests finish for up to `grace`.
 pub async fn serve(
     server: Arc<Server>,
     listener: TcpListener,
@@ -95,8 +96,8 @@ pub async fn serve(
     }
 }
 
-/// Waits a moment after a connection could not be accepted. If descriptors have run out, an idle
-/// unauthenticated connection gives one back.
+/// Backs off after a connection could not be accepted. If file descriptors are exhausted, closes an
+/// idle unauthenticated connection.
 async fn back_off_after_accept_error(connections: &ConnectionTracker, error: &std::io::Error) {
     connections.counts.accept_errors.fetch_add(1, Ordering::Relaxed);
     if let Some(suppressed) = connections.accept_errors.admit(1, std::time::Instant::now()) {
@@ -109,15 +110,15 @@ async fn back_off_after_accept_error(connections: &ConnectionTracker, error: &st
     tokio::time::sleep(limits::ACCEPT_RETRY).await;
 }
 
-/// Waits until no request is open, and a moment longer for the last bytes of answers.
+/// Waits until no request is open, and a little longer for the last bytes of responses.
 ///
-/// Connections are not waited for: that an HTTP/2 connection ends takes a client that hears of it.
+/// Does not wait for connections: closing an HTTP/2 connection requires a cooperating client.
 async fn drain_requests(mut requests: mpsc::Receiver<Infallible>) {
     let None = requests.recv().await;
     tokio::time::sleep(limits::DRAIN).await;
 }
 
-/// What the connections of a listener share.
+/// State shared by the connections of a listener.
 struct ConnectionContext {
     server: Arc<Server>,
     http: Arc<Builder<StreamExecutor>>,
@@ -128,7 +129,7 @@ struct ConnectionContext {
 
 type TlsStream = tokio_rustls::server::TlsStream<TcpStream>;
 
-/// A connection from its TLS handshake to its end.
+/// Serves a connection from its TLS handshake to its end.
 async fn serve_connection(
     context: ConnectionContext,
     connection: &Arc<ConnectionState>,
@@ -146,7 +147,7 @@ async fn serve_connection(
     }
 }
 
-/// Answers the requests of a connection, and closes it when it is idle, unread or no longer wanted.
+/// Serves the requests of a connection, and closes it when it is idle, unread or evicted.
 async fn serve_requests(
     context: ConnectionContext,
     connection: &Arc<ConnectionState>,
@@ -194,13 +195,13 @@ async fn serve_requests(
             },
         }
         talk.as_mut().graceful_shutdown();
-        // The time that the client has to leave begins.
+        // The client's time to close the connection starts now.
         check.as_mut().reset(tokio::time::Instant::now());
     }
 }
 
-/// Answers one request. An unauthenticated one is the last of its connection, as in Kubernetes
-/// (`UnauthenticatedHTTP2DOSMitigation`): what a connection holds is not for everybody to keep.
+/// Handles one request. An unauthenticated one is the last of its connection, as in Kubernetes
+/// (`UnauthenticatedHTTP2DOSMitigation`), so that unauthenticated callers cannot hold connections.
 async fn answer(
     server: Arc<Server>,
     peer: Arc<Peer>,
@@ -219,24 +220,24 @@ async fn answer(
         AuthenticationOutcome::Unknown if connection.is_authenticated() => {}
         AuthenticationOutcome::Unknown | AuthenticationOutcome::Failed => {
             connection.close_gracefully();
-            // Watches have a bound of their own, and nothing to write most of the time.
+            // Watches are limited separately, and are idle most of the time.
             if !matches!(response.body(), ResponseBody::Watch(_)) {
                 exchange.set_unauthenticated();
             }
         }
     }
     if one && (server.is_shutting_down() || connection.is_closing()) {
-        // The client turns elsewhere between two requests; later, it might do so within one.
+        // Makes the client reconnect between two requests; later, it might have to within one.
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Ok(response.map(|body| TrackedBody::new(body, exchange, open)))
 }
 
-/// What the kernel is to do for a connection. None of it is worth refusing one for.
+/// Sets socket options. A failure is no reason to refuse the connection.
 fn set_options(stream: &TcpStream) {
     let _ = stream.set_nodelay(true);
-    // A client that stops reading, or is gone without a word: writes to it would wait for ever,
-    // and so would a watch that has nothing to write.
+    // Bounds writes to a client that stops reading or is silently gone: they would wait for ever,
+    // and so would an idle watch.
     let _ = sockopt::set_tcp_user_timeout(stream, limits::UNREAD.as_millis() as u32);
     let _ = sockopt::set_tcp_keepidle(stream, limits::UNREAD);
     let _ = sockopt::set_socket_keepalive(stream, true);
@@ -247,8 +248,8 @@ fn http(deadlines: &ConnectionDeadlines) -> Builder<StreamExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // This time begins with the end of the request before, and an idle connection has no header to
-        // send. The first header of a connection has a shorter deadline.
+        // This timeout starts at the end of the previous request, and an idle connection sends no
+        // header. The first header of a connection has a shorter deadline.
         .header_read_timeout(deadlines.idle)
         .max_buf_size(limits::HEADERS);
     builder
@@ -256,15 +257,15 @@ fn http(deadlines: &ConnectionDeadlines) -> Builder<StreamExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits::STREAMS)
         .max_header_list_size(limits::HEADERS as u32)
-        // What one stream and one connection may have in flight to us: bodies are at most 3 MiB.
+        // Receive windows of a stream and of a connection; bodies are at most 3 MiB.
         .initial_stream_window_size(64 * 1024)
         .initial_connection_window_size(256 * 1024)
-        // What is buffered for a stream that does not read; hyper's own default is 400 KiB.
+        // Send buffer of a stream that is not read; hyper's default is 400 KiB.
         .max_send_buf_size(64 * 1024)
-        // Against floods of streams that are opened and reset (CVE-2023-44487).
+        // Against floods of opened and reset streams (CVE-2023-44487).
         .max_pending_accept_reset_streams(20)
         .max_local_error_reset_streams(1024)
-        // A peer that is gone is noticed, and its watches end.
+        // Detects a dead peer, which ends its watches.
         .keep_alive_interval(Some(Duration::from_secs(30)))
         .keep_alive_timeout(Duration::from_secs(20));
     builder

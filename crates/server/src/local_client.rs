@@ -1,4 +1,4 @@
-//! The server as a `tower` service, for clients in the same process: no socket, same code.
+//! The server as a `tower` service for clients in the same process, without a socket.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -24,7 +24,7 @@ pub struct LocalClient {
 }
 
 impl LocalClient {
-    /// A service whose requests are `user`'s.
+    /// Creates a service that sends requests as `user`.
     pub fn new(server: Arc<Server>, user: User) -> LocalClient {
         LocalClient { server, peer: Arc::new(Peer::local(user)) }
     }

@@ -33,10 +33,10 @@ pub struct ServerMetrics {
 /// Appends metrics of another part of the process, in Prometheus text format.
 pub type MetricsSource = Box<dyn Fn(&mut String) + Send + Sync>;
 
-/// What a request was, in labels whose values are all known beforehand.
+/// Labels of a request, with a bounded set of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestDimensions {
-    /// `GET`, `LIST`, `WATCH`, `POST`, …
+    /// Verb in upper case: `GET`, `LIST`, `WATCH`, `POST`, …
     pub verb: &'static str,
     /// API group of the resource; empty for the core group.
     pub group: &'static str,
@@ -46,7 +46,7 @@ pub struct RequestDimensions {
     pub resource: &'static str,
     /// Subresource, for example `status`; empty for the main resource.
     pub subresource: &'static str,
-    /// `cluster`, `namespace`, `resource` or empty.
+    /// Scope of the request: `cluster`, `namespace`, `resource` or empty.
     pub scope: &'static str,
 }
 
@@ -93,18 +93,18 @@ struct LongrunningLabels {
     version: &'static str,
 }
 
-/// Under the name that kube-apiserver gives it, which is in another case than all others.
+/// Named as in kube-apiserver, whose label differs in case from all others.
 type SignerLabels = [(&'static str, String); 1];
 
 const COMPONENT: &str = "apiserver";
 
-/// kube-apiserver's own buckets, in seconds.
+/// Buckets of kube-apiserver, in seconds.
 const BUCKETS: [f64; 22] = [
     0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
     10.0, 15.0, 20.0, 30.0, 45.0,
 ];
 
-/// kube-apiserver's buckets for the time left to certificates: from half an hour to a year.
+/// Buckets of kube-apiserver for the remaining lifetime of certificates: half an hour to a year.
 const LIFETIMES: [f64; 14] = [
     0.0,
     1_800.0,
@@ -214,18 +214,18 @@ impl ServerMetrics {
         }
     }
 
-    /// Counts a request by a client certificate with this much time left.
+    /// Counts a request with a client certificate of this remaining lifetime.
     pub fn client_certificate(&self, left: time::Duration) {
         self.certificates.observe(left.as_seconds_f64());
     }
 
-    /// Counts a request while it is worked on.
+    /// Counts a request as in flight until the guard is dropped.
     pub fn inflight(&self, mutating: bool) -> GaugeGuard {
         let request_kind = if mutating { "mutating" } else { "readOnly" };
         GaugeGuard::increment(self.inflight.get_or_create_owned(&InflightLabels { request_kind }))
     }
 
-    /// Counts a watch while it lives.
+    /// Counts a watch as open until the guard is dropped.
     pub fn watch_started(&self, served: &ServedVersion, kind: &Kind) -> GaugeGuard {
         let labels = LongrunningLabels {
             component: COMPONENT,
@@ -237,12 +237,12 @@ impl ServerMetrics {
         GaugeGuard::increment(self.longrunning.get_or_create_owned(&labels))
     }
 
-    /// Counts an open watch that ended because it was no longer allowed.
+    /// Counts a watch that ended because access was revoked.
     pub fn watch_revoked(&self) {
         self.watches_revoked.inc();
     }
 
-    /// Counts a certificate for which a lifetime was asked for.
+    /// Counts an issued certificate whose lifetime was requested.
     pub fn issued(&self, issued: CertificateIssuance) {
         let labels = [("signerName", issued.signer)];
         self.lifetimes_requested.get_or_create(&labels).inc();

@@ -1,9 +1,9 @@
-//! An object as it is kept: canonical bytes, encoded once, and the few parts reads select by.
+//! A cached object: canonical bytes, encoded once, and the parts that reads select by.
 //!
-//! The canonical form begins with `{"kind":…,"apiVersion":…,"metadata":{`. The store holds it
-//! without a resourceVersion (the revision is not known before the commit); in memory the revision
-//! stands as the first key of `metadata`. So a `get` is these bytes, a list item is a slice of
-//! them, and another version of the same schema differs in the head only.
+//! The canonical form starts with `{"kind":…,"apiVersion":…,"metadata":{`. The store holds it
+//! without a resourceVersion, because the revision is not known before the commit; in memory the
+//! revision is the first key of `metadata`. A `get` thus returns these bytes, a list item is a
+//! slice of them, and another version of the same schema differs in the head only.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -13,20 +13,20 @@ use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 /// One version of one object.
 #[derive(Debug)]
 pub struct Object {
-    /// The revision that wrote it: its resourceVersion.
+    /// Revision that wrote the object: its resourceVersion.
     pub revision: u64,
-    /// `namespace/name`, or `name` at cluster scope.
+    /// Key: `namespace/name`, or `name` at cluster scope.
     pub key: Box<str>,
     /// Labels as key and value, sorted by key for binary search.
     pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// The values of [`Kind::selectable`], in its order.
+    /// Values of [`Kind::selectable`], in the same order.
     pub fields: Box<[Box<str>]>,
     bytes: Bytes,
-    /// Where `"metadata":` begins in `bytes`.
+    /// Offset of `"metadata":` in `bytes`.
     meta_at: usize,
 }
 
-/// Stored bytes that are not what this program writes.
+/// Stored bytes that cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 #[error("stored object {key} cannot be decoded: {what}")]
 pub struct UnreadableObject {
@@ -37,7 +37,7 @@ pub struct UnreadableObject {
 const META: &[u8] = b"\"metadata\":{";
 
 impl Object {
-    /// Makes an object of what the store holds under `key` at `revision`.
+    /// Decodes the object stored under `key` at `revision`.
     pub fn new(
         kind: &Kind,
         key: &str,
@@ -57,14 +57,14 @@ impl Object {
         Ok(Object { revision, key: key.into(), labels, fields, bytes: bytes.into(), meta_at: at })
     }
 
-    /// Makes an object that was never stored, as a dry run answers with: it has no version.
+    /// Builds an object that is not stored, for dry-run responses; it has no resourceVersion.
     pub fn unversioned(kind: &Kind, key: &str, stored: &[u8]) -> Result<Object, UnreadableObject> {
         let mut object = Object::new(kind, key, 0, stored)?;
         object.bytes = Bytes::copy_from_slice(stored);
         Ok(object)
     }
 
-    /// The same object as of its deletion at `revision`.
+    /// Returns the object as of its deletion at `revision`.
     #[must_use]
     pub fn deleted_at(&self, revision: u64) -> Object {
         let start = self.meta_at + META.len() + b"\"resourceVersion\":\"".len();
@@ -88,7 +88,7 @@ impl Object {
         self.key.rsplit_once('/').map_or(&self.key, |(_, name)| name)
     }
 
-    /// The object's namespace; empty at cluster scope.
+    /// Returns the namespace; empty at cluster scope.
     pub fn namespace(&self) -> &str {
         self.key.rsplit_once('/').map_or("", |(namespace, _)| namespace)
     }
@@ -99,27 +99,27 @@ impl Object {
         Some(&self.labels[at].1)
     }
 
-    /// How many bytes it takes.
+    /// Returns the size in bytes.
     pub fn size(&self) -> usize {
         self.bytes.len()
     }
 
-    /// [`Object::item`] in a version without a conversion.
+    /// Returns [`Object::item`] in a version that needs no conversion.
     pub fn stored_item(&self) -> &[u8] {
         &self.bytes[self.meta_at..]
     }
 
-    /// Whether a text in it may contain a tab.
+    /// Returns true if a string in it may contain a tab.
     pub fn has_tabs(&self) -> bool {
         find_bytes(&self.bytes, b"\\t").is_some()
     }
 
-    /// Whether [`Object::json`] is a reference to the bytes of this object, not a copy.
+    /// Returns true if [`Object::json`] references the bytes of this object instead of copying.
     pub fn is_as_stored(&self, kind: &Kind, served: &ServedVersion) -> bool {
         served == kind.stored()
     }
 
-    /// The whole object as JSON, in the version it is served in.
+    /// Returns the whole object as JSON, in the served version.
     pub fn json(&self, kind: &Kind, served: &ServedVersion) -> Bytes {
         if self.is_as_stored(kind, served) {
             return self.bytes.clone();
@@ -139,8 +139,8 @@ impl Object {
         out.into()
     }
 
-    /// The object as an item of a list: without `kind` and `apiVersion`, and without the opening
-    /// brace (`"metadata":{…},…}`).
+    /// Returns the object as a list item: without `kind`, `apiVersion` and the opening brace
+    /// (`"metadata":{…},…}`).
     pub fn item(&self, kind: &Kind, served: &ServedVersion) -> Bytes {
         if served.convert.is_none() {
             return self.bytes.slice(self.meta_at..);
@@ -150,7 +150,7 @@ impl Object {
         whole.slice(at..)
     }
 
-    /// The object as a tree, in the version it is served in.
+    /// Returns the object as a JSON value, in the served version.
     pub fn value(&self, kind: &Kind, served: &ServedVersion) -> Value {
         let mut value = self.stored_value();
         if let Some(convert) = served.convert {
@@ -163,14 +163,14 @@ impl Object {
         value
     }
 
-    /// The object as a tree, in the stored version, with its resourceVersion.
+    /// Returns the object as a JSON value, in the stored version, with its resourceVersion.
     pub fn stored_value(&self) -> Value {
-        // The bytes were parsed when the object was made, so this cannot fail; an empty object
-        // would be refused by every validation.
+        // The bytes were parsed when the object was built, so this cannot fail; every validation
+        // would reject an empty object.
         serde_json::from_slice(&self.bytes).unwrap_or_default()
     }
 
-    /// The bytes as the store holds them.
+    /// Returns the bytes as stored.
     pub fn stored_bytes(&self) -> Vec<u8> {
         let from = self.meta_at + META.len();
         let version = b"\"resourceVersion\":\"".len();
@@ -183,8 +183,8 @@ impl Object {
     }
 }
 
-/// Writes `value` in the canonical form. Without `versioned` the resourceVersion is left out, as
-/// the store wants it.
+/// Encodes `value` in the canonical form. Without `versioned` the resourceVersion is omitted, as in
+/// the store.
 pub fn encode_object(kind: &str, api_version: &str, value: &Value, versioned: bool) -> Bytes {
     let mut out = Vec::with_capacity(1024);
     out.extend_from_slice(head(kind, api_version).as_bytes());
@@ -212,7 +212,7 @@ pub fn encode_object(kind: &str, api_version: &str, value: &Value, versioned: bo
 
 /// Encodes the first members of an object: `{"kind":…,"apiVersion":…,`
 pub(crate) fn head(kind: &str, api_version: &str) -> String {
-    // Both are names of ours, without characters that JSON would escape.
+    // Both are static names without characters that JSON escapes.
     format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
 }
 
@@ -246,7 +246,7 @@ struct ObjectHeadMeta {
 
 fn parts(kind: &Kind, stored: &[u8]) -> Result<IndexedFields, serde_json::Error> {
     if kind.selectable.is_empty() {
-        // Reads the labels and skips everything else: several times faster than a tree.
+        // Decodes the labels and skips everything else: several times faster than a full decode.
         let head: ObjectHead = serde_json::from_slice(stored)?;
         return Ok((head.metadata.labels.into_iter().collect(), Box::default()));
     }

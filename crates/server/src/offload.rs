@@ -1,9 +1,10 @@
-//! Work on large objects, away from the threads that answer everybody else.
+//! Offloads work on large objects from the threads that serve requests.
 //!
-//! Decoding, validating and encoding three MiB takes a few hundred milliseconds of a core. On a worker of the
-//! async runtime nothing else would be answered meanwhile, and as many such requests as there are workers would stop
-//! the server. So that work is done in stages on a few threads of its own, which the users get in turn. Between the
-//! stages a request ends whose client is gone or whose time is up.
+//! Decoding, validating and encoding three MiB takes a few hundred milliseconds of CPU time. On a
+//! worker of the async runtime nothing else would be served meanwhile, and as many such requests as
+//! workers would block the server. That work is therefore done in stages on a few separate threads,
+//! which users get in turn. Between the stages, a request ends if its client has disconnected or
+//! its timeout has passed.
 
 use std::sync::Arc;
 
@@ -19,11 +20,11 @@ use crate::user::User;
 pub struct OffloadPool(Arc<SeatPool>);
 
 impl OffloadPool {
-    /// As many threads as there are `cores`, but two at least, and one user never has the last of them.
+    /// Creates as many threads as `cores`, at least two; one user never takes the last one.
     pub fn new(cores: usize) -> OffloadPool {
         let seats = cores.max(2);
         let for_others = (seats / limits::SEATS_FOR_OTHERS).max(1);
-        // Flow control has bounded how many requests can come to wait here.
+        // Flow control already limits how many requests can wait here.
         let (per_user, in_all) = (usize::MAX, usize::MAX);
         OffloadPool(SeatPool::new(PoolBounds {
             seats,
@@ -34,8 +35,8 @@ impl OffloadPool {
         }))
     }
 
-    /// Does the work of one stage for `user`: at once if it is about a `size` below [`limits::LARGE`], else on one of
-    /// the threads, when it is the user's turn.
+    /// Runs one stage for `user`: inline if `size` is below [`limits::LARGE`], else on one of the
+    /// threads in the user's turn.
     pub async fn run<T>(
         &self,
         user: &User,
@@ -52,13 +53,13 @@ impl OffloadPool {
             }
             PoolEntry::Full => return Err(Error::TooManyRequests),
         };
-        // The connection is looked at here: a request whose client is gone ends.
+        // Lets hyper poll the connection: a request whose client has disconnected ends here.
         tokio::task::yield_now().await;
         run_in_place(work)
     }
 }
 
-/// How large a value is, roughly as JSON, counted up to [`limits::LARGE`].
+/// Estimates the size of a value as JSON, counted up to [`limits::LARGE`].
 pub(crate) fn size(value: &Value) -> usize {
     fn add(value: &Value, sum: &mut usize) {
         *sum += match value {
@@ -91,13 +92,13 @@ pub(crate) fn size(value: &Value) -> usize {
     sum
 }
 
-/// Does the work while another thread takes over what this one would have done next.
+/// Runs the work while another thread takes over this worker's queue.
 fn run_in_place<T>(work: impl FnOnce() -> T) -> T {
     match Handle::try_current() {
         Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => {
             tokio::task::block_in_place(work)
         }
-        // A runtime of one thread, as tests have it, has no other.
+        // A single-threaded runtime, as in tests, has no other thread.
         _ => work(),
     }
 }
@@ -139,9 +140,9 @@ mod tests {
             })
         };
         tokio::task::spawn_blocking(move || started.wait()).await.unwrap();
-        // The only worker of the runtime is free although the work is not done.
+        // The only worker of the runtime is free while the work is in progress.
         assert_eq!(tokio::spawn(async { 2 }).await.unwrap(), 2);
-        // Another user has a thread, the same one waits.
+        // Another user gets a thread; the same one waits.
         let (a, b) = (user("a"), user("b"));
         assert_eq!(offload.run(&b, limits::LARGE, || Ok(3)).await.unwrap(), 3);
         let same = offload.run(&a, limits::LARGE, || Ok(4));
@@ -162,7 +163,7 @@ mod tests {
                 done = true;
                 Ok(())
             });
-            // Polled once, as far as the point where the connection is looked at, and dropped.
+            // Polled once, up to the yield point, and dropped.
             assert!(futures::FutureExt::now_or_never(stage).is_none());
         }
         assert!(!done);

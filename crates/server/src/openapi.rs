@@ -1,10 +1,10 @@
-//! The OpenAPI documents, from which clients learn the types and what can be done with them.
+//! OpenAPI documents, which describe types and operations to clients.
 //!
-//! There is a version 3 document per group-version and one version 2 document of everything, in
-//! JSON and in protobuf. They are made from the registry and the schema tables whenever one is
-//! asked for, a part at a time, and not kept: together they are larger than the rest of an idle
-//! server. Only their hashes stay, since the list of documents has them. Those who read a document at the same time
-//! share it ([`shared_documents`]).
+//! There is one version 3 document per group-version and one version 2 document of everything, in
+//! JSON and in protobuf. They are rendered on request from the registry and the schema tables, one
+//! part at a time, and not cached: together they are larger than the rest of an idle server. Only
+//! their hashes are kept, because the document list contains them. Concurrent readers share a
+//! document ([`shared_documents`]).
 
 mod definitions;
 mod endpoints;
@@ -34,8 +34,8 @@ use definitions::{OpenApiVersion, SchemaDefinition};
 use endpoints::ApiEndpoint;
 use shared_documents::SharedDocuments;
 
-/// The content type of the version 2 document in protobuf. Clients ask for it with an `@` in place
-/// of the dot after `v2` as well.
+/// Content type of the version 2 document in protobuf. Clients also request it with an `@` in place
+/// of the dot after `v2`.
 pub(crate) const PROTOBUF_V2: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// Renders the OpenAPI v2 and v3 documents of the registered kinds on demand.
@@ -45,34 +45,34 @@ pub struct OpenApiDocuments {
     shared: SharedDocuments,
 }
 
-/// A document, ready to be sent.
+/// A document ready to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenderedDocument {
     /// Encoded document, as JSON or protobuf; shared by concurrent responses.
     pub body: Bytes,
-    /// The entity tag, with its quotes.
+    /// Entity tag, including its quotes.
     pub etag: String,
 }
 
-/// What to answer to a request for a version 3 document.
+/// Response to a request for a version 3 document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentResponse {
-    /// The document. If the client named its hash, it never changes under that address
-    /// (`Cache-Control: public, immutable`).
+    /// The document. If the client named its hash, the URL's content never changes (`Cache-Control:
+    /// public, immutable`).
     Found {
         /// Document to send, with its entity tag.
         document: RenderedDocument,
-        /// Whether clients may keep it for good.
+        /// Whether clients may cache it permanently.
         immutable: bool,
     },
-    /// The client named a hash that is not the document's: it stands at this address (301).
+    /// The client named another hash; redirects (301) to this URL.
     Moved(String),
-    /// There is no such document.
+    /// No such document; responds with 404.
     NotFound,
 }
 
 impl OpenApiDocuments {
-    /// The documents of everything in a registry.
+    /// Prepares the documents of all kinds in a registry.
     pub fn new(registry: &KindRegistry) -> OpenApiDocuments {
         OpenApiDocuments {
             registry: KindRegistry::new(registry.kinds()),
@@ -81,7 +81,7 @@ impl OpenApiDocuments {
         }
     }
 
-    /// The answer to `GET /openapi/v3`: where the documents are.
+    /// Responds to `GET /openapi/v3` with the list of documents.
     pub fn v3_root(&self) -> RenderedDocument {
         let paths: BTreeMap<&String, Value> = self
             .hashes()
@@ -91,7 +91,7 @@ impl OpenApiDocuments {
         rendered(json!({ "paths": paths }).to_string().into_bytes())
     }
 
-    /// The answer to `GET /openapi/v3/{path}?hash={hash}`.
+    /// Responds to `GET /openapi/v3/{path}?hash={hash}` with a document.
     pub fn v3_document(&self, path: &str, hash: Option<&str>) -> DocumentResponse {
         let path = path.trim_matches('/');
         let Some(current) = self.hashes().get(path) else { return DocumentResponse::NotFound };
@@ -111,7 +111,7 @@ impl OpenApiDocuments {
         }
     }
 
-    /// The answer to `GET /openapi/v2` in JSON.
+    /// Responds to `GET /openapi/v2` in JSON.
     pub fn v2_document(&self) -> RenderedDocument {
         self.shared.get("v2", || {
             let mut body = Vec::new();
@@ -120,7 +120,7 @@ impl OpenApiDocuments {
         })
     }
 
-    /// The answer to `GET /openapi/v2` in protobuf ([`PROTOBUF_V2`]).
+    /// Responds to `GET /openapi/v2` in protobuf ([`PROTOBUF_V2`]).
     pub fn v2_protobuf(&self) -> RenderedDocument {
         self.shared.get("v2.protobuf", || {
             let document = self.build_v2();
@@ -186,7 +186,7 @@ impl OpenApiDocuments {
         Some(self.compose(endpoints, OpenApiVersion::V3, &[]))
     }
 
-    /// The one document of version 2.
+    /// Builds the only version 2 document.
     fn build_v2(&self) -> OpenApiDocument {
         let mut endpoints = vec![
             endpoints::core_endpoint(),
@@ -219,7 +219,7 @@ impl OpenApiDocuments {
         OpenApiDocument { definitions, endpoints, dialect, kinds: self.kinds(versions) }
     }
 
-    /// The group, version and kind of the types that have one.
+    /// Maps types to their group, version and kind, if any.
     fn kinds(
         &self,
         versions: &[(&'static str, &'static str)],
@@ -265,7 +265,6 @@ impl OpenApiDocuments {
     }
 }
 
-/// A group, a version and a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct GroupVersionKind {
     group: &'static str,
@@ -283,7 +282,7 @@ const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 const WATCH_EVENT: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.WatchEvent";
 
-/// A document before it is written. Its parts become JSON one at a time, while it is.
+/// A document before encoding. Its parts become JSON one at a time while it is encoded.
 struct OpenApiDocument {
     definitions: BTreeMap<&'static str, SchemaDefinition>,
     endpoints: Vec<ApiEndpoint>,
@@ -362,7 +361,7 @@ impl Serialize for PathsSection<'_> {
     }
 }
 
-/// Takes in what is written to it.
+/// Hashes everything written to it.
 struct HashWriter(digest::Context);
 
 impl io::Write for HashWriter {

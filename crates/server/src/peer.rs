@@ -1,4 +1,4 @@
-//! Where a request comes from: a TLS connection, or this process itself.
+//! The origin of a request: a TLS connection or this process.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -11,33 +11,33 @@ use time::OffsetDateTime;
 use crate::chain::authn::client_cert::{ClientCas, ClientCertError, VerifiedClientCert};
 use crate::user::User;
 
-/// The other end of a connection. One per connection, shared by its requests.
+/// The remote end of a connection, shared by its requests.
 pub struct Peer {
     address: Option<SocketAddr>,
     origin: PeerOrigin,
 }
 
 enum PeerOrigin {
-    /// A TLS client, with the certificates it presented.
+    /// A TLS client with the certificates it presented.
     Tls { chain: Vec<CertificateDer<'static>>, verdicts: Mutex<Vec<CertificateVerdict>> },
-    /// A part of this process, acting as a user.
+    /// A component of this process that acts as a user.
     Local(Arc<User>),
 }
 
-/// What a connection's certificate was found to be, as long as the CAs are the same and it has
-/// not expired: verifying a chain costs far more than a request. One that was refused is remembered as
-/// well, for a while: it costs the most, and anybody can present it.
+/// Cached result of verifying a connection's certificate, valid while the CAs are unchanged and the
+/// chain has not expired: verification costs far more than a request. Rejections are cached for a
+/// short time too: they cost the most, and anybody can cause them.
 struct CertificateVerdict {
     cas: Arc<ClientCas>,
     outcome: Result<Arc<VerifiedClientCert>, ClientCertError>,
-    /// From when and until when it is what would be found again.
+    /// Time range in which verification would give the same result.
     valid_during: Range<OffsetDateTime>,
 }
 
-/// How long a certificate stays refused, that may become valid with time.
+/// How long the rejection of a certificate that may become valid is cached.
 const REFUSED: Duration = Duration::from_secs(10);
 
-/// Clients' and front proxies' CAs are all there are.
+/// One for client CAs and one for front proxy CAs.
 const VERDICTS: usize = 2;
 
 impl Peer {
@@ -49,17 +49,17 @@ impl Peer {
         }
     }
 
-    /// A part of this process that acts as `user`.
+    /// Creates the peer of a component of this process that acts as `user`.
     pub fn local(user: User) -> Peer {
         Peer { address: None, origin: PeerOrigin::Local(Arc::new(user)) }
     }
 
-    /// The client's address; none inside the process.
+    /// Returns the client's address; `None` inside the process.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// The user a part of this process acts as.
+    /// Returns the user of a component of this process.
     pub fn local_user(&self) -> Option<Arc<User>> {
         match &self.origin {
             PeerOrigin::Local(user) => Some(user.clone()),
@@ -67,7 +67,7 @@ impl Peer {
         }
     }
 
-    /// What the client's certificate is by the word of `cas`; none without a certificate.
+    /// Verifies the client's certificate against `cas`; `None` without a certificate.
     pub fn certificate(
         &self,
         cas: &Arc<ClientCas>,
@@ -144,7 +144,7 @@ mod tests {
         let first = peer.certificate(&trusted, NOW).unwrap().unwrap();
         let again = peer.certificate(&trusted, NOW).unwrap().unwrap();
         assert!(Arc::ptr_eq(&first, &again), "it was verified twice");
-        // The same CA under new cover is asked again, another one is another matter.
+        // The same CA in a new set is verified again; another CA must reject it.
         let renewed = peer.certificate(&trust(&ca), NOW).unwrap().unwrap();
         assert!(!Arc::ptr_eq(&first, &renewed));
         assert!(peer.certificate(&trust(&authority()), NOW).is_err());
@@ -160,7 +160,7 @@ mod tests {
         assert!(peer.certificate(&trusted, early).is_err(), "it is not valid yet");
         assert!(peer.certificate(&trusted, NOW).is_err(), "it was verified again");
         assert!(peer.certificate(&trusted, early + REFUSED).is_ok());
-        // A clock that is put back makes it early again.
+        // If the clock is set back, the certificate is not yet valid again.
         assert!(peer.certificate(&trusted, early).is_err());
         let other = trust(&ca);
         assert!(peer.certificate(&other, early).is_err());

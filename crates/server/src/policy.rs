@@ -1,17 +1,16 @@
-//! The default roles and bindings, and how they get into the store.
+//! Default roles and bindings, and their reconciliation at startup.
 //!
-//! - `defaults.policy` is what there is, one line a rule; [`parse`] reads it.
-//! - [`merge`] says what has to be written so that an object grants what it should; [`coverage`] says
+//! - `defaults.policy` lists them, one rule per line; [`parse`] parses it.
+//! - [`merge`] decides what to write so that an object grants its defaults; [`coverage`] checks
 //!   whether rules already do.
 //!
-//! What is missing comes back at every start; what was added stays. Whoever wants an object left
-//! alone annotates it with `rbac.authorization.kubernetes.io/autoupdate: "false"`.
+//! Missing grants are restored at every start; additions are kept. The annotation
+//! `rbac.authorization.kubernetes.io/autoupdate: "false"` excludes an object.
 //!
-//! The policy is brought in before the server is handed out, so nobody is served with half of it
-//! while all goes well. A server that could not bring it in still starts, because only then can
-//! an administrator see and mend why (`system:masters` needs no roles, and a role that is not
-//! there allows nothing). But it says so: `/readyz` fails and the log has an error, until one of
-//! the tries that follow works out.
+//! The policy is applied before the server accepts requests. A server that fails to apply it still
+//! starts, because only then can an administrator find and fix the cause (`system:masters` needs no
+//! roles, and a missing role allows nothing). `/readyz` fails and an error is logged until a retry
+//! succeeds.
 
 pub(crate) mod coverage;
 pub(crate) mod merge;
@@ -34,7 +33,7 @@ use crate::user::{MASTERS, User};
 use merge::MergeAction;
 use parse::DefaultObject;
 
-/// Whether the default policy is in place.
+/// Whether the default policy is applied.
 #[derive(Debug)]
 pub struct DefaultPolicy {
     applied: watch::Sender<bool>,
@@ -47,7 +46,7 @@ impl Default for DefaultPolicy {
 }
 
 impl DefaultPolicy {
-    /// Whether every default object was seen to grant what it should since the start.
+    /// Returns true once every default object was verified since the start.
     pub fn is_applied(&self) -> bool {
         *self.applied.borrow()
     }
@@ -58,10 +57,10 @@ impl DefaultPolicy {
     }
 }
 
-/// How long until the next try when the policy could not be brought in.
+/// Delay before retrying to apply the policy.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Brings the default policy in. If that fails, goes on trying while the server runs.
+/// Applies the default policy. On failure, retries while the server runs.
 pub(crate) async fn establish(server: &Arc<Server>) {
     if !try_once(server).await {
         tokio::spawn(retry_until_applied(server.clone()));
@@ -72,11 +71,11 @@ async fn retry_until_applied(server: Arc<Server>) {
     let mut shutdown = server.shutdown.clone();
     loop {
         tokio::select! {
-            // An error means that whoever could shut down is gone: that is the end as well.
+            // An error means that the sender is gone, which is a shutdown as well.
             _ = shutdown.wait_for(|down| *down) => return,
             () = tokio::time::sleep(RETRY) => {}
         }
-        // Some objects live in namespaces, which may be what is missing.
+        // Some objects are namespaced, and their namespace may be missing.
         crate::server::create_namespaces(&server).await;
         if try_once(&server).await {
             tracing::info!("default policy applied");
@@ -85,7 +84,7 @@ async fn retry_until_applied(server: Arc<Server>) {
     }
 }
 
-/// Goes through all objects, at the same time, so that the store writes them together.
+/// Applies all objects concurrently, so that the store batches the writes.
 async fn try_once(server: &Arc<Server>) -> bool {
     let presets = match parse::defaults(server.features) {
         Ok(presets) => presets,
@@ -103,7 +102,7 @@ async fn try_once(server: &Arc<Server>) -> bool {
     in_place
 }
 
-/// How often an object is looked at again because somebody else wrote it meanwhile.
+/// Attempts per object after conflicts.
 const TRIES: usize = 5;
 
 async fn apply_default(server: &Server, local: &LocalClient, preset: &DefaultObject) -> bool {
@@ -123,7 +122,7 @@ async fn apply_default(server: &Server, local: &LocalClient, preset: &DefaultObj
     false
 }
 
-/// Why a write did not happen.
+/// Why a write of a default object failed.
 enum PolicyWriteError {
     Conflict,
     Refused(String),
@@ -167,7 +166,7 @@ async fn send(
     let code = response.status().as_u16();
     match code {
         200..=299 => Ok(()),
-        // It is there already, was changed, or is gone.
+        // It already exists, was changed, or was deleted.
         404 | 409 => Err(PolicyWriteError::Conflict),
         _ => {
             let body = response.into_body().collect().await;

@@ -1,9 +1,10 @@
-//! A bound on what strangers can have written: a token bucket that counts what it turned away.
+//! A token bucket that counts what it suppressed; limits the output that unauthenticated callers
+//! can cause.
 
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Admits a burst, and after that a steady rate.
+/// Admits a burst, then a steady rate.
 pub(crate) struct RateLimit {
     burst: f64,
     per_second: f64,
@@ -17,20 +18,20 @@ struct TokenBucket {
 }
 
 impl RateLimit {
-    /// Admits `burst` at once, and `per_second` in the long run.
+    /// Admits `burst` at once, and `per_second` sustained.
     pub(crate) fn new(burst: u32, per_second: f64) -> RateLimit {
         let burst = f64::from(burst);
         let state = TokenBucket { tokens: burst, refilled: None, suppressed: 0 };
         RateLimit { burst, per_second, state: Mutex::new(state) }
     }
 
-    /// What has been turned away since the last one that was admitted.
+    /// Returns the number suppressed since the last admission.
     pub(crate) fn suppressed(&self) -> u64 {
         self.lock().suppressed
     }
 
-    /// Admits something that costs this many tokens, or counts it as suppressed. What costs more than the
-    /// whole burst costs the burst. Returns how many were suppressed before.
+    /// Admits an event of this many tokens, or counts it as suppressed. The cost is capped at the
+    /// burst. Returns how many were suppressed before.
     pub(crate) fn admit(&self, cost: u32, now: Instant) -> Option<u64> {
         let mut state = self.lock();
         let passed =
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(limit.suppressed(), 7);
         assert_eq!(limit.admit(1, start + Duration::from_secs(2)), Some(7));
         assert_eq!(limit.admit(1, start + Duration::from_secs(2)), None);
-        // A long silence is worth one burst, and no more.
+        // A long pause refills one burst and no more.
         let later = start + Duration::from_secs(3600);
         assert_eq!(limit.admit(2, later), Some(1));
         assert_eq!(limit.admit(1, later), Some(0));

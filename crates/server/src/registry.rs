@@ -1,4 +1,4 @@
-//! The kinds that are served, one folder each, and how a path finds its kind.
+//! Registered kinds, one module each, and lookup by path.
 
 pub(crate) mod bundles;
 pub(crate) mod certificatesigningrequests;
@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 
 use kind::{Kind, ServedVersion};
 
-/// Every kind the server knows.
+/// All kinds that the server serves.
 pub static KINDS: &[&Kind] = &[
     &configmaps::KIND,
     &endpoints::KIND,
@@ -68,7 +68,7 @@ pub static KINDS: &[&Kind] = &[
     &reviews::SUBJECT_ACCESS,
 ];
 
-/// Looks up kinds by path and by name.
+/// Index of kinds by path and by name.
 pub struct KindRegistry {
     kinds: Vec<&'static Kind>,
     by_path: BTreeMap<
@@ -78,7 +78,7 @@ pub struct KindRegistry {
 }
 
 impl KindRegistry {
-    /// A registry of the given kinds.
+    /// Creates a registry of the given kinds.
     pub fn new(kinds: &[&'static Kind]) -> KindRegistry {
         let mut by_path = BTreeMap::new();
         for kind in kinds.iter().copied() {
@@ -94,7 +94,7 @@ impl KindRegistry {
         &self.kinds
     }
 
-    /// The kind served under a path.
+    /// Returns the kind served under a path.
     pub fn by_path(
         &self,
         group: &str,
@@ -104,7 +104,7 @@ impl KindRegistry {
         self.by_path.get(&(group, version, plural)).copied()
     }
 
-    /// The kind that `apiVersion` and `kind` name.
+    /// Returns the kind for `apiVersion` and `kind`.
     pub fn by_kind(
         &self,
         api_version: &str,
@@ -115,7 +115,7 @@ impl KindRegistry {
         all.find(|(k, s)| k.name == kind && s.group == group && s.version == version)
     }
 
-    /// The groups with their versions, the core group first, versions most preferred first.
+    /// Returns the groups with their versions: core group first, versions in order of preference.
     pub fn groups(&self) -> Vec<(&'static str, Vec<&'static str>)> {
         let mut groups: Vec<(&'static str, Vec<&'static str>)> = Vec::new();
         for served in self.kinds.iter().flat_map(|k| k.served) {
@@ -131,7 +131,7 @@ impl KindRegistry {
         groups
     }
 
-    /// The kinds of a group-version, by plural.
+    /// Returns the kinds of a group-version, sorted by plural.
     pub fn in_version(
         &self,
         group: &str,

@@ -1,4 +1,4 @@
-//! What a request asks for: parsed once, at the front, into types the rest can trust.
+//! Request parsing: path, query and headers, parsed once into typed values.
 
 pub(crate) mod info;
 pub(crate) mod negotiation;

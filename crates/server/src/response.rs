@@ -1,4 +1,4 @@
-//! Writing answers: an object, a list, a table, a status, in the form the client asked for.
+//! Builds responses: an object, list, table or status in the negotiated format.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(crate) fn object(
     }
 }
 
-/// Answers with a list, which is encoded as the client reads it.
+/// Builds a list response, which is encoded while the client reads.
 pub(crate) fn list(
     call: &RequestContext<'_>,
     output: OutputOptions,
@@ -74,7 +74,7 @@ pub(crate) fn list(
     with_body(StatusCode::OK, media_type(output.format), ResponseBody::List(Box::new(body)))
 }
 
-/// A list without its items.
+/// Returns a list without its items.
 fn empty_list(call: &RequestContext<'_>, view: ObjectView, name: &str, metadata: Value) -> Value {
     let (kind, api_version) = match view {
         ObjectView::Table(version) => {
@@ -88,7 +88,7 @@ fn empty_list(call: &RequestContext<'_>, view: ObjectView, name: &str, metadata:
     json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata, "items": [] })
 }
 
-/// The metadata of a list.
+/// Returns the metadata of a list.
 pub(crate) fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Value {
     let mut meta = json!({"resourceVersion": revision.to_string()});
     if !continue_.is_empty() {
@@ -118,7 +118,8 @@ fn metadata_only(version: MetaVersion, value: &mut Value) -> Value {
     })
 }
 
-/// Answers with an object that is not stored: a review, or what was posted to a subresource.
+/// Builds a response with an object that is not stored: a review, or an object posted to a
+/// subresource.
 pub(crate) fn unstored(
     code: StatusCode,
     output: OutputOptions,
@@ -130,7 +131,7 @@ pub(crate) fn unstored(
     value(code, output, &object)
 }
 
-/// Answers with a `Status` of success, or any other value.
+/// Builds a response with a success `Status` or any other value.
 pub(crate) fn value(
     code: StatusCode,
     output: OutputOptions,
@@ -185,7 +186,7 @@ pub(crate) fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Respons
     response
 }
 
-/// Answers with bytes of a media type.
+/// Builds a response with bytes of a media type.
 pub(crate) fn typed(
     code: StatusCode,
     media: &'static str,
@@ -194,7 +195,7 @@ pub(crate) fn typed(
     with_body(code, media, ResponseBody::from(bytes))
 }
 
-/// Answers with a body of a media type.
+/// Builds a response with a body of a media type.
 pub(crate) fn with_body(
     code: StatusCode,
     media: &'static str,

@@ -1,4 +1,4 @@
-//! The server's state, shared by all requests.
+//! Shared state of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ use crate::verbs::store_error::store_error;
 pub struct Server {
     /// Durable storage of all objects: embedded, or etcd.
     pub store: Arc<dyn Store>,
-    /// Where they are read from.
+    /// Caches of all kinds, which serve all reads.
     pub caches: Arc<ResourceCaches>,
     /// Kinds that this server serves, given its feature gates.
     pub registry: KindRegistry,
@@ -45,15 +45,15 @@ pub struct Server {
     pub authenticator: Authenticator,
     /// Decides which requests authenticated users may make.
     pub authorizer: Authorizer,
-    /// When they may do it.
+    /// Limits concurrency and queues requests fairly.
     pub flow: FlowController,
-    /// Where the work on large objects is done.
+    /// Threads for work on large objects.
     pub offload: OffloadPool,
-    /// Which rules on writes are on.
+    /// Admission plugins that are enabled on this server.
     pub plugins: AdmissionPlugins,
-    /// Where it is written down.
+    /// Audit log of all requests.
     pub audit: AuditLog,
-    /// Which checks fail, in tests.
+    /// Faults injected by tests; empty in production.
     pub faults: FaultInjection,
     /// OpenAPI documents, rendered on demand and shared while they are sent.
     pub documents: OpenApiDocuments,
@@ -65,18 +65,18 @@ pub struct Server {
     pub tokens: Option<TokenSigner>,
     /// Feature gates; they do not change while the server runs.
     pub features: ServerFeatureGates,
-    /// Whether the default policy is in place.
+    /// State of the default policy.
     pub policy: crate::policy::DefaultPolicy,
-    /// The least time that a watch stays open unless it asks for less, and half of the longest.
+    /// Minimum duration of a watch unless it requests less; half of the maximum.
     pub min_request_timeout: Duration,
-    /// Turns true when the server is about to go down; it is not ready then, but answers as before.
+    /// Becomes true before shutdown; the server is then unready but serves as before.
     pub shutting_down: watch::Receiver<bool>,
-    /// Turns true when the server goes down; watches end then.
+    /// Becomes true at shutdown; watches end then.
     pub shutdown: watch::Receiver<bool>,
 }
 
 impl Server {
-    /// Makes sure that the caches show every write that anyone was acknowledged before the call.
+    /// Waits until the caches include every write acknowledged before the call.
     pub async fn catch_up(&self) -> Result<(), Error> {
         // Without other writers, they always do.
         if !self.store.is_shared() {
@@ -96,26 +96,27 @@ impl Server {
         }
     }
 
-    /// Whether it goes down, now or soon.
+    /// Returns true if shutdown has begun or is imminent.
     pub fn is_shutting_down(&self) -> bool {
         *self.shutting_down.borrow() || *self.shutdown.borrow()
     }
 
-    /// The cache of a core kind that a check looks into. That there is none is a failure of the check, not
-    /// the absence of an object.
+    /// Returns the cache of a core kind for a check. A missing cache fails the check; it does not
+    /// mean that the object is absent.
     pub fn core(&self, plural: &str) -> Result<&Arc<KindCache>, Error> {
         let kind = self.registry.by_path("", "v1", plural);
         let cache = kind.and_then(|(kind, _)| self.caches.for_kind(kind));
         cache.ok_or_else(|| Error::Internal(format!("{plural} are not served")))
     }
 
-    /// The object of a core kind under `key` (`namespace/name`, or `name` at cluster scope).
+    /// Returns the object of a core kind under `key` (`namespace/name`, or `name` at cluster
+    /// scope).
     pub fn core_object(&self, plural: &str, key: &str) -> Result<Option<Value>, Error> {
         Ok(self.core(plural)?.get(key).map(|object| object.stored_value()))
     }
 }
 
-/// Reads the time; an argument so that tests can set it.
+/// Returns the current time; injectable for tests.
 pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
 
 /// Returns the clock of the operating system, in UTC.
@@ -123,7 +124,7 @@ pub fn system_clock() -> Clock {
     Arc::new(OffsetDateTime::now_utc)
 }
 
-/// What a server is made of.
+/// Configuration and dependencies of a server.
 pub struct ServerOptions {
     /// Durable storage of all objects: embedded, or etcd.
     pub store: Arc<dyn Store>,
@@ -137,29 +138,29 @@ pub struct ServerOptions {
     pub features: ServerFeatureGates,
     /// Source of the current time; the system clock by default.
     pub clock: Clock,
-    /// Turns true when the server is about to go down.
+    /// Becomes true before shutdown, when the server turns unready.
     pub shutting_down: watch::Receiver<bool>,
-    /// Turns true when the server goes down.
+    /// Becomes true when the server shuts down.
     pub shutdown: watch::Receiver<bool>,
     /// Registry that the metrics of the server and of the process are added to, and that `/metrics` serves. Use one
     /// registry per server.
     pub metrics: MetricsRegistry,
     /// Metrics of other parts of the process, served after those of the registry.
     pub metrics_sources: Vec<MetricsSource>,
-    /// How many requests are worked on at a time.
+    /// Limits on concurrently executing requests.
     pub flow: flow_control::InflightLimits,
-    /// The least time that a watch stays open unless it asks for less, and half of the longest.
+    /// Minimum duration of a watch unless it requests less; half of the maximum.
     pub min_request_timeout: Duration,
-    /// Which rules on writes are on.
+    /// Admission plugins to enable on this server.
     pub plugins: AdmissionPlugins,
-    /// Where requests are written down.
+    /// Audit log of all requests; disabled by default.
     pub audit: AuditLog,
-    /// Which checks fail, in tests.
+    /// Faults injected by tests; empty in production.
     pub faults: FaultInjection,
 }
 
 impl ServerOptions {
-    /// Everything that can be served, on `store`, for nobody yet.
+    /// Serves all kinds from `store`, to anonymous users and bootstrap tokens only.
     pub fn new(store: Arc<dyn Store>, shutdown: watch::Receiver<bool>) -> ServerOptions {
         ServerOptions {
             store,
@@ -181,8 +182,8 @@ impl ServerOptions {
     }
 }
 
-/// Makes a server that is ready to answer: its caches are filled, and the namespaces that parts
-/// of the system live in exist, and so do the default roles.
+/// Starts a server that is ready to serve: its caches are filled, and the system namespaces and
+/// default roles exist.
 pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::Error> {
     let ServerOptions { store, kinds, features, shutdown, metrics, faults, .. } = setup;
     let kinds: Vec<_> = kinds.iter().copied().filter(|kind| (kind.enabled)(features)).collect();
@@ -222,18 +223,18 @@ pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::
     Ok(server)
 }
 
-/// Watches wait for changes only; this makes them look up when the server goes down.
+/// Wakes watches at shutdown, because they wait for changes only.
 async fn wake_watches_on_shutdown(server: Arc<Server>) {
     let mut shutdown = server.shutdown.clone();
-    // An error means that whoever could shut down is gone: that is the end as well.
+    // An error means that the sender is gone, which is a shutdown as well.
     let _ = shutdown.wait_for(|down| *down).await;
     server.caches.wake_watchers();
 }
 
-/// The namespaces every Kubernetes has.
+/// Namespaces of every Kubernetes cluster.
 const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Makes those that are missing.
+/// Creates the missing system namespaces.
 pub(crate) async fn create_namespaces(server: &Arc<Server>) {
     let Ok(cache) = server.core("namespaces") else { return };
     for name in NAMESPACES.iter().filter(|name| cache.get(name).is_none()) {

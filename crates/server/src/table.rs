@@ -1,4 +1,4 @@
-//! Objects as a `Table`: what `kubectl get` shows.
+//! Objects as a `Table`, as `kubectl get` shows them.
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -10,7 +10,7 @@ use crate::request::negotiation::MetaVersion;
 use crate::response::{list_meta, partial};
 use crate::verbs::RequestContext;
 
-/// For kinds without columns of their own.
+/// For kinds without custom columns.
 const DEFAULT_COLUMNS: &[TableColumn] =
     &[table_cells::NAME, TableColumn { name: "Created At", kind: "date", ..table_cells::AGE }];
 
@@ -24,7 +24,7 @@ pub struct RowEncoder {
     now: OffsetDateTime,
 }
 
-/// `?includeObject=`: what of its object a row carries.
+/// `?includeObject=`: how much of its object a row includes.
 #[derive(Clone, Copy)]
 enum IncludeObject {
     None,
@@ -33,7 +33,7 @@ enum IncludeObject {
 }
 
 impl RowEncoder {
-    /// The rows that a request asks for, with ages as of its time.
+    /// Creates the row encoder of a request, with ages relative to its time.
     pub fn new(call: &RequestContext<'_>, version: MetaVersion) -> RowEncoder {
         let include = match call.query.first("includeObject") {
             Some("None") => IncludeObject::None,
@@ -43,13 +43,13 @@ impl RowEncoder {
         RowEncoder { kind: call.kind, served: call.served, version, include, now: call.now }
     }
 
-    /// The same rows with ages as of `now`.
+    /// Returns the same encoder with ages relative to `now`.
     #[must_use]
     pub fn with_now(self, now: OffsetDateTime) -> RowEncoder {
         RowEncoder { now, ..self }
     }
 
-    /// The table of these rows, with the metadata of the list (or object) they are.
+    /// Returns the table of these rows, with the metadata of their list or object.
     pub fn table(&self, metadata: Value, rows: Vec<Value>) -> Value {
         json!({
             "kind": "Table",
@@ -60,7 +60,7 @@ impl RowEncoder {
         })
     }
 
-    /// The event of one object in a watch of tables; only the first carries the columns.
+    /// Returns the table of an object in a watch; only the first includes the columns.
     pub fn watch_event(&self, object: &Object, first: bool) -> Value {
         let mut table = self.table(list_meta(object.revision, "", None), vec![self.row(object)]);
         if !first {
@@ -69,7 +69,7 @@ impl RowEncoder {
         table
     }
 
-    /// The row of one object.
+    /// Returns the row of one object.
     pub fn row(&self, object: &Object) -> Value {
         let value = object.stored_value();
         let cells = if self.kind.columns.is_empty() {

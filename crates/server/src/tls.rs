@@ -1,11 +1,12 @@
-//! TLS: the serving certificate, and client certificates that are asked for but judged later.
+//! TLS: the serving certificate, and client certificates that are requested but verified later.
 //!
-//! A client certificate is not verified in the handshake: like kube-apiserver, a caller with an
-//! unknown certificate is told 401 instead of being cut off, and the CAs can change under open
-//! connections. The handshake still proves that the client holds the key.
+//! A client certificate is not verified in the handshake: like kube-apiserver, the server responds
+//! 401 to an unknown certificate instead of closing the connection, and the CAs can change while
+//! connections are open. The handshake still proves possession of the key.
 //!
-//! rustls reads certificates of version 3 only, and kube-apiserver those of versions 1 and 2 as well. Of these
-//! the key is read here, and the signature of the handshake is verified by the same algorithms.
+//! rustls parses certificates of version 3 only; kube-apiserver accepts versions 1 and 2 as well.
+//! For these, the key is parsed here, and the handshake signature is verified with the same
+//! algorithms.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,12 +29,12 @@ use windlass_pki::Certificate;
 use crate::limits;
 use crate::rate_limit::RateLimit;
 
-/// A certificate chain and its key that TLS cannot be served with.
+/// An unusable serving certificate chain or key.
 #[derive(Debug, thiserror::Error)]
 #[error("serving certificate rejected: {0}")]
 pub struct ServingCertificateError(String);
 
-/// TLS 1.2 and 1.3 with the given chain and key, HTTP/2 and HTTP/1.1.
+/// Configures TLS 1.2 and 1.3 with the given chain and key, and ALPN for HTTP/2 and HTTP/1.1.
 pub fn tls_config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, ServingCertificateError> {
     let fail = |e: &dyn std::fmt::Display| ServingCertificateError(e.to_string());
     let chain = windlass_pki::pem::certificates(chain).map_err(|e| fail(&e))?;
@@ -48,13 +49,13 @@ pub fn tls_config(chain: &[u8], key: &[u8]) -> Result<ServerConfig, ServingCerti
         .with_single_cert(chain, key)
         .map_err(|e| fail(&e))?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    // One ticket is enough for a client to come back with; each costs a write and memory.
+    // One ticket suffices for a client to resume; each costs a write and memory.
     config.send_tls13_tickets = 1;
     Ok(config)
 }
 
-/// Reports handshakes that failed. Those that failed because of a certificate are worth an operator's
-/// attention, but anybody can cause them: only some of them are logged above the debug level.
+/// Logs failed handshakes. Those caused by a certificate deserve an operator's attention, but
+/// anybody can cause them: only some are logged above the debug level.
 pub(crate) struct HandshakeLog(RateLimit);
 
 impl Default for HandshakeLog {
@@ -79,7 +80,7 @@ impl HandshakeLog {
     }
 }
 
-/// What is wrong with which certificate, if that is why a handshake failed.
+/// Describes the certificate error that caused a handshake to fail, if any.
 fn certificate_failure(error: &rustls::Error) -> Option<&'static str> {
     use AlertDescription::{
         BadCertificate, CertificateExpired, CertificateRevoked, CertificateUnknown, UnknownCA,
@@ -102,7 +103,7 @@ fn certificate_failure(error: &rustls::Error) -> Option<&'static str> {
     }
 }
 
-/// The key of a certificate older than version 3; none of any other.
+/// Returns the key of a version 1 or 2 certificate; `None` for version 3.
 fn old_key(
     certificate: &CertificateDer<'_>,
 ) -> Result<Option<SubjectPublicKeyInfoDer<'static>>, rustls::Error> {
@@ -115,7 +116,7 @@ fn old_key(
     Ok(Some(certificate.public_key().as_der().to_vec().into()))
 }
 
-/// As [`rustls::crypto::verify_tls12_signature`], which there is for certificates only.
+/// Like [`rustls::crypto::verify_tls12_signature`], which supports certificates only.
 fn verify_tls12_with_key(
     message: &[u8],
     key: &SubjectPublicKeyInfoDer<'_>,
@@ -127,7 +128,7 @@ fn verify_tls12_with_key(
     let mut mapped = supported.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
     let (_, algorithms) =
         mapped.next().ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
-    // In TLS 1.2 a scheme does not say which curve the key is on.
+    // In TLS 1.2 a signature scheme does not determine the curve.
     let verified = algorithms
         .iter()
         .any(|algorithm| key.verify_signature(*algorithm, message, signed.signature()).is_ok());
@@ -138,7 +139,7 @@ fn verify_tls12_with_key(
     }
 }
 
-/// Asks for a client certificate, takes any, and checks only that the client has its key.
+/// Requests a client certificate, accepts any, and verifies only possession of its key.
 #[derive(Debug)]
 struct AnyClientCertVerifier {
     provider: Arc<CryptoProvider>,
@@ -159,7 +160,7 @@ impl ClientCertVerifier for AnyClientCertVerifier {
         _: &[CertificateDer<'_>],
         _: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        // Judged per request, by the authentication stage.
+        // Verified per request, by the authentication stage.
         Ok(ClientCertVerified::assertion())
     }
 

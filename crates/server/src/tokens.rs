@@ -1,4 +1,4 @@
-//! Service-account tokens: JWTs that say whose they are, for whom, and until when.
+//! Service account tokens: JWTs with subject, audiences and expiry.
 
 pub(crate) mod claims;
 pub(crate) mod openid;
@@ -26,7 +26,7 @@ pub struct TokenSigner {
 pub struct SigningKeyError(String);
 
 impl TokenSigner {
-    /// Signs with `key`, in the name of `issuer`.
+    /// Signs with `key` as `issuer`.
     pub fn new(key: PrivateKey, issuer: &str) -> Result<TokenSigner, SigningKeyError> {
         let algorithm = key
             .jws_algorithm()
@@ -35,17 +35,17 @@ impl TokenSigner {
         Ok(TokenSigner { key, algorithm, key_id, issuer: issuer.to_owned() })
     }
 
-    /// Who the tokens say issued them; also the default audience.
+    /// Returns the issuer of the tokens; also the default audience.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// What the tokens are verified with.
+    /// Returns the public key that verifies the tokens.
     pub fn public_key(&self) -> &PublicKey {
         self.key.public_key()
     }
 
-    /// Signs claims; the issuer is added.
+    /// Signs claims after adding the issuer.
     pub fn sign(&self, mut claims: Value) -> Result<String, SigningKeyError> {
         claims["iss"] = json!(self.issuer);
         let header = json!({"alg": self.algorithm.name(), "kid": self.key_id});
@@ -57,7 +57,7 @@ impl TokenSigner {
     }
 }
 
-/// How a token's header names the key: not reversible, so that nobody takes it for the key.
+/// Returns the key ID for the token header: a hash, so that nobody takes it for the key.
 fn key_id(key: &PublicKey) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.as_der());
     URL_SAFE_NO_PAD.encode(digest.as_ref())

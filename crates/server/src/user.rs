@@ -1,27 +1,27 @@
-//! Who calls.
+//! Users and well-known groups.
 
 use std::collections::BTreeMap;
 
-/// An authenticated (or anonymous) caller.
+/// An authenticated or anonymous user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// User name that RBAC subjects refer to, for example `alice` or `system:node:n`.
     pub name: String,
-    /// Stable across renames; may be empty.
+    /// UID, stable across renames; may be empty.
     pub uid: String,
     /// Groups, with `system:authenticated` or `system:unauthenticated` among them.
     pub groups: Vec<String>,
-    /// More facts of the authenticator (`authentication.kubernetes.io/credential-id`).
+    /// Extra fields of the authenticator (`authentication.kubernetes.io/credential-id`).
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// The group of everybody who proved who they are.
+/// Group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of everybody else.
+/// Group of all unauthenticated users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// The name of a caller without a credential.
+/// User name of callers without a credential.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-/// The group that may do everything.
+/// Group that is authorized for everything.
 pub const MASTERS: &str = "system:masters";
 
 impl User {
@@ -34,17 +34,17 @@ impl User {
         User { name: name.into(), uid: uid.into(), groups, extra: BTreeMap::new() }
     }
 
-    /// A caller who did not say who they are.
+    /// Returns the user of callers without a credential.
     pub fn anonymous() -> User {
         User { name: ANONYMOUS.into(), groups: vec![UNAUTHENTICATED.into()], ..User::default() }
     }
 
-    /// Whether the caller has not been authenticated, by Kubernetes' criteria.
+    /// Returns true if the user is unauthenticated, by Kubernetes' criteria.
     pub fn is_anonymous(&self) -> bool {
         self.name == ANONYMOUS || self.has_group(UNAUTHENTICATED)
     }
 
-    /// Whether the caller is in `group`.
+    /// Returns true if the user is in `group`.
     pub fn has_group(&self, group: &str) -> bool {
         self.groups.iter().any(|g| g == group)
     }

@@ -31,13 +31,13 @@ use crate::user::User;
 
 /// A request on a resource, after authorization and routing.
 pub struct RequestContext<'a> {
-    /// The server it came to.
+    /// Server that received the request.
     pub server: &'a Arc<Server>,
-    /// The kind it is about.
+    /// Kind of the requested resource.
     pub kind: &'static Kind,
     /// Group and version that the client addressed the kind in.
     pub served: &'static ServedVersion,
-    /// The parts of the path.
+    /// Parsed resource path of the request.
     pub path: &'a ResourcePath,
     /// Decoded query parameters of the request URL.
     pub query: &'a QueryParameters,
@@ -52,13 +52,13 @@ pub struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// The cache of the kind.
+    /// Returns the cache of the kind.
     pub fn cache(&self) -> Result<&Arc<KindCache>, Error> {
         let cache = self.server.caches.for_kind(self.kind);
         cache.ok_or_else(|| Error::Internal(format!("{} has no cache", self.kind.plural)))
     }
 
-    /// `namespace/name`, or `name` at cluster scope.
+    /// Returns the key: `namespace/name`, or `name` at cluster scope.
     pub fn key(&self, name: &str) -> String {
         match self.kind.scope {
             Scope::Cluster => name.to_owned(),
@@ -66,12 +66,12 @@ impl RequestContext<'_> {
         }
     }
 
-    /// The object `name`, for errors.
+    /// Returns the object `name` as the subject of an error.
     pub fn subject(&self, name: &str) -> ErrorSubject {
         ErrorSubject::new(self.served.group, self.kind.plural, name)
     }
 
-    /// 422 about an object of the kind.
+    /// Returns a 422 for an object of the kind.
     pub fn invalid(&self, name: &str, errors: windlass_api::field::FieldErrors) -> Error {
         Error::Invalid {
             group: self.served.group.into(),
@@ -81,7 +81,7 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Does the work of one stage, about so many bytes, where it keeps nobody else waiting.
+    /// Runs one stage, on about `size` bytes, without blocking other requests.
     pub async fn run_offloaded<T>(
         &self,
         size: usize,
@@ -90,7 +90,7 @@ impl RequestContext<'_> {
         self.server.offload.run(self.user, size, work).await
     }
 
-    /// The name that managedFields record for this caller.
+    /// Returns the field manager to record for this caller.
     pub fn manager(&self, asked: &str) -> String {
         if !asked.is_empty() {
             return asked.to_owned();

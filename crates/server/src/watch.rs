@@ -1,4 +1,5 @@
-//! A watch: the changes of a collection from a revision on, until it times out or falls behind.
+//! Watch streams: the changes of a collection from a revision on, until the watch times out or
+//! falls behind.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use crate::object::Object;
 use crate::registry::kind::ServedVersion;
 use crate::request::selection::ObjectSelection;
 
-/// How a watcher wants its events written.
+/// Encoding of events for a watcher.
 pub enum EventEncoding {
-    /// As they are: encoded once, shared by all.
+    /// Encoded once and shared by all watchers.
     Objects,
-    /// Written for this watcher alone: tables, metadata only, YAML-free by nature.
+    /// Encoded for this watcher only: tables or partial metadata.
     Custom(WriteEvent),
 }
 
-/// Writes an object as the JSON of an event for one watcher.
+/// Encodes the object of an event as JSON for one watcher.
 pub(crate) type WriteEvent = Box<dyn FnMut(&Object) -> Vec<u8> + Send>;
 
-/// What a watch is to deliver.
+/// Parameters of a watch stream.
 pub struct WatchPlan {
     /// Cache whose changes are watched and whose objects come first.
     pub cache: Arc<KindCache>,
@@ -41,61 +42,62 @@ pub struct WatchPlan {
     pub selection: ObjectSelection,
     /// Encoding of the events: shared bytes, or tables and metadata.
     pub shape: EventEncoding,
-    /// Objects to begin with, as ADDED events. Each is let go when it is sent: it may have been replaced long ago.
+    /// Initial objects, sent as ADDED events. Each is dropped when it is sent, because it may have
+    /// been replaced long ago.
     pub initial: std::vec::IntoIter<Arc<Object>>,
-    /// A bookmark with this annotation ends the initial objects.
+    /// Whether an annotated bookmark ends the initial objects.
     pub initial_end: bool,
-    /// Changes after this revision follow.
+    /// Revision after which changes are delivered.
     pub after: u64,
     /// Whether the client accepts periodic bookmark events.
     pub bookmarks: bool,
     /// Duration after which the server ends the watch.
     pub timeout: Duration,
-    /// The empty object of the kind, for bookmarks: everything behind `"metadata":{…}`.
+    /// Encoding of an empty object after `"metadata":{…}`, for bookmarks.
     pub empty: Bytes,
-    /// Ends the watch when the server goes down.
+    /// Ends the watch when the server shuts down.
     pub shutdown: watch::Receiver<bool>,
-    /// Counted while the watch lives, by kind and by user.
+    /// Counts the watch as open, by kind and by user.
     pub counted: (GaugeGuard, OpenWatch),
 }
 
-/// The stream of a watch's lines.
+/// The stream of a watch's events.
 pub struct WatchStream {
     plan: WatchPlan,
-    /// Held until the initial objects are sent: until then it is a list.
+    /// Held until the initial objects are sent, because the watch works like a list until then.
     seat: Option<RequestSeat>,
     phase: WatchPhase,
     newest: Pin<Box<dyn Stream<Item = ()> + Send>>,
     timer: Pin<Box<Sleep>>,
     ends: Instant,
-    /// The revision up to which the watcher knows everything.
+    /// Revision up to which the watcher is current.
     at: u64,
     bookmarked: u64,
     reach: WatchScope,
-    /// None until [`WatchStream::guard`] is called; nothing is delivered before.
+    /// `None` until [`WatchStream::guard`] is called; nothing is delivered before.
     access: Option<Box<WatchAccess>>,
     /// When the next bookmark is due, if bookmarks are sent.
     bookmark_due: Instant,
 }
 
-/// What of the collection's changes the watcher looks at.
+/// Changes that the watcher examines.
 enum WatchScope {
     All,
     One(ObjectWatcher),
 }
 
 enum WatchPhase {
-    /// The initial objects that are left.
+    /// Initial objects remain to be sent.
     Initial,
     Live,
     Ended,
 }
 
-/// How often an idle watcher learns how far the collection has come. Kubernetes: about a minute.
+/// Interval of bookmarks to idle watchers. Kubernetes: about a minute.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Changes taken from the window under one lock.
+/// Changes read from the window under one lock.
 const BATCH: usize = 256;
-/// Small events are joined into chunks of up to this size, to spare frames and system calls.
+/// Small events are joined into chunks of up to this size, to save frames and system calls.
 const CHUNK: usize = 16 * 1024;
 
 impl WatchStream {
@@ -127,32 +129,32 @@ impl WatchStream {
         }
     }
 
-    /// Sets what decides before every delivery whether the watch may go on.
+    /// Sets the access check that runs before every delivery.
     pub fn guard(&mut self, access: WatchAccess) {
         self.access = Some(Box::new(access));
         self.set_timer();
     }
 
-    /// Keeps the seat of the request while there are initial objects to send.
+    /// Holds the seat of the request while initial objects remain.
     pub fn hold_seat(&mut self, seat: RequestSeat) {
         if self.initial_left() > 0 {
             self.seat = Some(seat);
         }
     }
 
-    /// The initial objects that are not sent yet.
+    /// Returns the number of initial objects not sent yet.
     pub fn initial_left(&self) -> usize {
         self.plan.initial.as_slice().len()
     }
 
-    /// The next chunk of lines, or the end.
+    /// Polls the next chunk of events, or the end.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let next = ready!(self.poll_chunk(cx));
-        // After the events were read: what was revoked before they were written is known by now.
+        // After the events were read: revocations written before them are known by now.
         Poll::Ready(next.map(|chunk| self.verify().err().unwrap_or(chunk)))
     }
 
-    /// Ends the watch if it is no longer allowed; the error is its last line.
+    /// Ends the watch if it is no longer allowed; the error is its last event.
     fn verify(&mut self) -> Result<(), Bytes> {
         let allowed = match &mut self.access {
             Some(access) => access.verify(),
@@ -240,11 +242,11 @@ impl WatchStream {
         }
     }
 
-    /// Changes to look at, and the revision up to which there are no others.
+    /// Returns pending changes, and the revision up to which they are complete.
     fn changes(&self) -> Result<(Vec<Arc<ObjectChange>>, u64), RevisionTooOld> {
         match &self.reach {
             WatchScope::One(single) => {
-                // In this order: what is told of up to here has been told to `single`.
+                // In this order: `single` was notified of everything up to this revision.
                 let (told, newest) = (self.plan.cache.notified_revision(), single.newest());
                 let changes = self.plan.cache.changes_of_key(single.key(), newest, self.at)?;
                 Ok((changes, told.max(newest).max(self.at)))
@@ -307,7 +309,7 @@ impl WatchStream {
         };
         let tail = String::from_utf8_lossy(&self.plan.empty);
         if let EventEncoding::Custom(write) = &mut self.plan.shape {
-            // Such a client can read nothing but its view, so a bookmark has that form too.
+            // Such a client can decode only its view, so bookmarks use it too.
             let head = crate::object::head(kind.name, &kind.stored().api_version());
             let stored = format!("{head}\"metadata\":{{{note}}}{tail}");
             let object = Object::new(kind, "", self.at, stored.as_bytes());
@@ -324,7 +326,7 @@ impl WatchStream {
     }
 }
 
-/// The one line of a watch that cannot begin or go on: a Status in an ERROR event.
+/// Returns the final ERROR event of a watch whose revision has expired.
 pub(crate) fn expired(asked: u64, floor: u64) -> Bytes {
     let text = format!("too old resource version: {asked} ({floor})");
     error_line(&Error::Expired(text, String::new()))
@@ -336,7 +338,7 @@ pub(crate) fn error_line(error: &Error) -> Bytes {
     crate::cache::line("ERROR", &status)
 }
 
-/// Yields when the collection changed, or when the server goes down and wakes everybody.
+/// Yields when the collection changed, or when shutdown wakes all watchers.
 fn wakeups(newest: watch::Receiver<u64>) -> impl Stream<Item = ()> + Send {
     futures::stream::unfold(newest, |mut newest| async move {
         newest.changed().await.ok()?;
@@ -344,7 +346,7 @@ fn wakeups(newest: watch::Receiver<u64>) -> impl Stream<Item = ()> + Send {
     })
 }
 
-/// Lines joined into one piece; a single line is passed on without a copy.
+/// Joins lines into one chunk; a single line is not copied.
 #[derive(Default)]
 struct EventChunk {
     only: Option<Bytes>,

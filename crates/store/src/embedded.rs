@@ -2,8 +2,9 @@
 //!
 //! - `windlass.db` is a log of changes whose rowid is the revision ([`schema`]), with its
 //!   write-ahead log beside it while the store is open;
-//! - `lock` keeps a second process out ([`lock`]);
-//! - `revision` notes what was acknowledged, so that lost data is noticed ([`watermark`]).
+//! - `lock` excludes a second process ([`lock`]);
+//! - `revision` records the newest acknowledged revision, so that data loss is detected
+//!   ([`watermark`]).
 
 mod checkpoint;
 mod failure;
@@ -48,31 +49,31 @@ use verify::VerifiedContents;
 use watermark::WatermarkFile;
 use writer::{CommitWriter, REPLAY, StorePosition, WriteJob, WriterCommand};
 
-/// A clock that only goes forward, for the age of history.
+/// A monotonic clock for the age of history.
 pub type Clock = Arc<dyn Fn() -> Instant + Send + Sync>;
 
-/// How to open an [`EmbeddedStore`] store.
+/// Options for opening an [`EmbeddedStore`] store.
 #[derive(Clone)]
 pub struct EmbeddedOptions {
-    /// The data directory; made if it does not exist.
+    /// The data directory; created if it does not exist.
     pub dir: PathBuf,
-    /// History older than this is forgotten.
+    /// Maximum age of history; older history is compacted.
     pub retain_age: Duration,
-    /// At most about this many changes of history are kept.
+    /// Approximate maximum number of changes in the history.
     pub retain_events: u64,
-    /// At most about this many bytes of history are kept.
+    /// Approximate maximum size of the history in bytes.
     pub retain_bytes: u64,
-    /// How many reads may run at the same time.
+    /// Maximum number of concurrent reads.
     pub readers: usize,
-    /// The clock that history ages by.
+    /// Clock that determines the age of history.
     pub clock: Clock,
-    /// The most pages the database may have; for tests of a full disk.
+    /// Maximum number of database pages; for tests of a full disk.
     #[cfg(test)]
     pub(crate) max_pages: Option<u32>,
 }
 
 impl EmbeddedOptions {
-    /// The defaults for a data directory: five minutes of history, within limits.
+    /// Returns the defaults for a data directory: five minutes of history, within limits.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
@@ -87,7 +88,7 @@ impl EmbeddedOptions {
     }
 }
 
-/// The store on a local disk. Dropping it closes it.
+/// The store on a local disk. Dropping it closes the store.
 #[derive(Debug)]
 pub struct EmbeddedStore {
     inbox: Sender<WriterCommand>,
@@ -98,10 +99,10 @@ pub struct EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// Opens the store in a directory, or makes a new one there.
+    /// Opens the store in a directory, or creates one there.
     ///
-    /// The whole database is read and verified first, so this blocks for a few seconds per
-    /// gigabyte, and refuses damaged data instead of serving it.
+    /// Reads and verifies the whole database first, so it blocks for a few seconds per gigabyte,
+    /// and rejects damaged data instead of serving it.
     pub fn open(options: EmbeddedOptions) -> Result<Self, Error> {
         let dir = &options.dir;
         create_dir(dir)?;
@@ -153,12 +154,12 @@ impl EmbeddedStore {
         self.inbox.send(command).map_err(|_| self.ended())
     }
 
-    /// Why the commit thread does not answer.
+    /// Returns the reason why the commit thread has stopped.
     fn ended(&self) -> Error {
         self.latch.cause().unwrap_or(Error::Closed)
     }
 
-    /// Tells the commit thread to end; returns it the first time.
+    /// Signals the commit thread to stop; returns it the first time.
     fn shut_down(&self) -> Option<JoinHandle<()>> {
         self.readers.close();
         let _ = self.inbox.send(WriterCommand::Close);
@@ -166,12 +167,12 @@ impl EmbeddedStore {
     }
 }
 
-/// Makes the data directory, durably and for its owner only, if it does not exist.
+/// Creates the data directory, durably and accessible to its owner only, if it does not exist.
 fn create_dir(dir: &Path) -> Result<(), Error> {
     windlass_safe_path::create_directory(dir, 0o700).map(drop).with_path(dir)
 }
 
-/// Without a database there must be nothing that belonged to one.
+/// Rejects a directory without a database that contains files of one.
 fn refuse_leftover_files(dir: &Path) -> Result<(), Error> {
     let path = db_path(dir);
     let wal = wal_path(&path);
@@ -191,7 +192,7 @@ fn refuse_leftover_files(dir: &Path) -> Result<(), Error> {
     Err(Error::Corrupt { path, what })
 }
 
-/// What to keep of the history, which already has what the database holds of it.
+/// Returns the retention policy, initialized with the history in the database.
 fn retention(options: &EmbeddedOptions, contents: &VerifiedContents) -> RetentionPolicy {
     let EmbeddedOptions { retain_age, retain_events, retain_bytes, clock, .. } = options;
     let clock = Arc::clone(clock);
@@ -207,7 +208,7 @@ fn open_verified(dir: &Path, path: &Path, conn: &Connection) -> Result<VerifiedC
     schema::refuse_read_only(path, conn)?;
     schema::use_wal(path, conn)?;
     let contents = verify::verify(path, conn)?;
-    // Verifying read everything once; none of it is worth keeping in memory.
+    // Verification read everything once; none of it is worth caching.
     conn.execute_batch("PRAGMA shrink_memory").with_path(path)?;
     match watermark::read(dir) {
         Some(noted) if noted > contents.revision => {
@@ -239,7 +240,7 @@ impl Store for EmbeddedStore {
     }
 
     fn watch(&self, after: Revision, mut sink: Sink) -> Result<(), Error> {
-        // Most of the replay happens here, so that commits wait only for the rest of it.
+        // Most of the replay happens here, so that commits wait only for the rest.
         let mut seen = after;
         loop {
             let events =
@@ -284,7 +285,7 @@ impl Store for EmbeddedStore {
     fn close(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             if let Some(thread) = self.shut_down() {
-                // Ending takes a last checkpoint, which may take a while.
+                // Stopping runs a last checkpoint, which may take a while.
                 let _ = tokio::task::spawn_blocking(|| thread.join()).await;
             }
             self.latch.cause().map_or(Ok(()), Err)
@@ -294,8 +295,7 @@ impl Store for EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        // A sink that owns the store may drop it on the commit thread, which cannot wait for
-        // itself.
+        // A sink that owns the store may drop it on the commit thread, which cannot join itself.
         if let Some(thread) = self.shut_down()
             && thread.thread().id() != std::thread::current().id()
         {

@@ -1,45 +1,45 @@
-//! What can go wrong in a store, and what a caller can do about it.
+//! Errors of a store, and what a caller can do about them.
 
 use std::path::PathBuf;
 
 use crate::Revision;
 
-/// Why a store refused or failed.
+/// Error of a store operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The expectation of a write does not hold; nothing was changed.
+    /// The precondition of a write does not hold; nothing was changed.
     #[error("{}", conflict(*current))]
     Conflict {
-        /// The revision that last changed the key; `None` when it does not exist.
+        /// Revision that last changed the key; `None` when it does not exist.
         current: Option<Revision>,
     },
-    /// The revision asked for lies before the retained history.
+    /// The requested revision is older than the retained history.
     #[error("the requested revision has been compacted; the oldest available is {floor}")]
     Compacted {
-        /// The oldest revision that can be asked for.
+        /// Oldest revision that can be requested.
         floor: Revision,
     },
-    /// The revision asked for has not happened yet.
+    /// The requested revision is in the future.
     #[error("the requested revision is in the future; the newest is {revision}")]
     Future {
         /// Newest revision that can be requested now.
         revision: Revision,
     },
-    /// The disk is full. Nothing was changed; writes work again when there is space.
+    /// The disk is full. Nothing was changed; writes work again once there is space.
     #[error("no space left for {}", path.display())]
     Full {
-        /// The file that could not grow.
+        /// Path of the file that could not grow.
         path: PathBuf,
     },
-    /// What is on disk is not what was written there.
+    /// The data on disk differs from what was written.
     #[error("{} is corrupt: {what}", path.display())]
     Corrupt {
         /// Path of the damaged file.
         path: PathBuf,
-        /// What is wrong with it, naming the record where there is one.
+        /// Description of the damage, naming the record where possible.
         what: String,
     },
-    /// The data was written in a format this program does not know.
+    /// The data has an unknown format.
     #[error(
         "{} has data format {found}, but this program supports format {supported}; \
          use the release that wrote it, or a newer one",
@@ -48,9 +48,9 @@ pub enum Error {
     Format {
         /// Path of the file with the unsupported format.
         path: PathBuf,
-        /// The format it says it has.
+        /// Format version found in the file.
         found: i64,
-        /// The only format this program reads and writes.
+        /// Only format version that this program supports.
         supported: i64,
     },
     /// Another process has the data directory open.
@@ -58,34 +58,34 @@ pub enum Error {
     Locked {
         /// Data directory that another process has locked.
         dir: PathBuf,
-        /// The process that holds it, as far as it can be told.
+        /// Process ID of the lock holder, if known.
         holder: Option<u32>,
     },
-    /// A directory or file that must not exist yet does.
+    /// A directory or file exists that must not exist yet.
     #[error("{} {what}", path.display())]
     Refused {
-        /// Path of the directory, file or store that was refused.
+        /// Path of the rejected directory, file or store.
         path: PathBuf,
         /// Reason, phrased to follow the path in a sentence.
         what: String,
     },
-    /// The change may have been made or not: its answer was lost. The feed tells.
+    /// The change may or may not have been applied: the reply was lost. The feed shows the outcome.
     #[error("{}: the outcome of the write is unknown: {what}", path.display())]
     Unknown {
         /// Path of the database file, or `etcd at` and the endpoints.
         path: PathBuf,
-        /// How the answer was lost.
+        /// Reason why the reply was lost.
         what: String,
     },
-    /// The operation failed now and may work later; a change was not made.
+    /// The operation failed temporarily; a change was not applied.
     #[error("{}: {what}", path.display())]
     Unavailable {
-        /// The file it failed on.
+        /// Path of the file on which it failed.
         path: PathBuf,
         /// Description of the failure, including its cause.
         what: String,
     },
-    /// The store stopped for good, because it can no longer tell what is on disk.
+    /// The store stopped permanently, because the state on disk is unknown.
     #[error("store failed: {what}; restart")]
     Failed {
         /// Description of the first fatal failure; later ones are dropped.

@@ -1,10 +1,10 @@
 //! The distributed engine: any number of processes on one etcd cluster.
 //!
-//! The store's revision is the cluster's plus a base ([`meta_key`]), and counts the changes of others
-//! too. [`client`] makes the calls on connections to [`members`], [`txn`] and [`reader`] say what
-//! they mean; [`feed`] is the task that owns the sinks and one [`watcher`], [`compactor`] the one
-//! that forgets history; [`core`] is what they share. An `i64` is a revision as etcd counts, a
-//! [`Revision`] as the store does; only [`keys`] makes one of the other.
+//! The store's revision is the cluster's plus a base ([`meta_key`]), and includes changes by other
+//! users of etcd. [`client`] sends the calls on connections to [`members`], [`txn`] and [`reader`]
+//! implement the operations; [`feed`] is the task that owns the sinks and one [`watcher`],
+//! [`compactor`] the one that compacts history; [`core`] is their shared state. An `i64` is an etcd
+//! revision, a [`Revision`] is a store revision; only [`keys`] converts between them.
 
 mod applied_revision;
 mod client;
@@ -47,43 +47,43 @@ use keys::KeySpace;
 pub(crate) use migrate::{EtcdSource, EtcdTarget};
 pub use revision_offset::{RaisedRevision, raise_revision};
 
-/// How to reach an [`EtcdStore`] store.
+/// Connection options of an [`EtcdStore`] store.
 #[derive(Debug, Clone)]
 pub struct EtcdOptions {
-    /// The members' client addresses, as `http://` or `https://` URLs.
+    /// Client addresses of the members, as `http://` or `https://` URLs.
     pub endpoints: Vec<String>,
-    /// What secures the connections to `https://` endpoints.
+    /// TLS files for connections to `https://` endpoints.
     pub tls: Option<EtcdTlsFiles>,
-    /// The store's keys are those below this one.
+    /// Prefix of all keys of the store.
     pub prefix: String,
-    /// How long one member may take to answer before another is asked.
+    /// Timeout of one attempt before another member is tried.
     pub attempt: Duration,
-    /// How long a call may take before it fails.
+    /// Timeout of a call with all its attempts.
     pub patience: Duration,
-    /// How often to forget old history. `None` if etcd does that by itself, or another of its users.
+    /// Compaction interval. `None` if etcd compacts itself, or another of its users does.
     pub compaction: Option<Duration>,
-    /// History younger than this is kept, unless somebody else forgets it.
+    /// Minimum age of compacted history; other users of etcd may compact sooner.
     pub retain_age: Duration,
 }
 
 use EtcdOptions as Options;
 
-/// The files that secure the connections to etcd, all in PEM.
+/// TLS files for connections to etcd, all in PEM.
 #[derive(Debug, Clone, Default)]
 pub struct EtcdTlsFiles {
-    /// The certificates that may have signed those of the members.
+    /// CA certificates that verify the members' certificates.
     pub ca: Option<PathBuf>,
-    /// This client's certificate and its key.
+    /// Client certificate and its private key.
     pub identity: Option<(PathBuf, PathBuf)>,
 }
 
 impl EtcdOptions {
-    /// How the cluster is called in messages.
+    /// Returns the cluster's name for messages.
     pub fn name(&self) -> String {
         format!("etcd at {}", self.endpoints.join(","))
     }
 
-    /// The defaults for a cluster.
+    /// Returns the default options for a cluster.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -97,7 +97,7 @@ impl EtcdOptions {
     }
 }
 
-/// The store on an etcd cluster. Dropping it closes it.
+/// The store on an etcd cluster. Dropping it closes the store.
 pub struct EtcdStore {
     core: Arc<EtcdCore>,
     inbox: UnboundedSender<AttachRequest>,
@@ -106,7 +106,7 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Connects to the cluster; blocks until it has answered or is out of patience.
+    /// Connects to the cluster; blocks until it answers or the call times out.
     pub fn open(options: Options) -> Result<Self, Error> {
         let (runtime, name) = runtime(&options)?;
         let fuse = FatalLatch::new(name.clone());
@@ -130,7 +130,7 @@ impl EtcdStore {
         Ok(Self { core, inbox, handle, runtime: Mutex::new(Some(runtime)) })
     }
 
-    /// Runs a call on the store's runtime, where it ends even if the caller goes away.
+    /// Runs a call on the store's runtime, where it completes even if the caller goes away.
     fn call<T, F>(&self, call: impl FnOnce(Arc<EtcdCore>) -> F) -> BoxFuture<'_, Result<T, Error>>
     where
         T: Send + 'static,
@@ -149,8 +149,8 @@ impl EtcdStore {
     }
 }
 
-/// A runtime of its own, so that sinks and watches go on while callers block theirs; and how the
-/// cluster is called in errors.
+/// Creates a dedicated runtime, so that sinks and watches continue while callers block theirs; also
+/// returns the cluster's name for errors.
 fn runtime(options: &Options) -> Result<(Runtime, PathBuf), Error> {
     let name = PathBuf::from(options.name());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -162,13 +162,13 @@ fn runtime(options: &Options) -> Result<(Runtime, PathBuf), Error> {
     Ok((runtime, name))
 }
 
-/// Calls wait more than they compute. Where there are few processors, a second thread only takes them
-/// from those who call.
+/// Calls wait more than they compute. With few processors, a second thread would only take them
+/// from the callers.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).clamp(1, 2))
 }
 
-/// Blocks until a task has ended, from any thread.
+/// Blocks until a task has finished, from any thread.
 fn block_on<T: Send + 'static>(
     handle: &Handle,
     task: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -218,7 +218,7 @@ impl Store for EtcdStore {
         if self.core.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        // Most of the replay happens here, so that the feed waits only for the rest of it.
+        // Most of the replay happens here, so that the feed waits only for the rest.
         let core = Arc::clone(&self.core);
         let (after, sink) = block_on(&self.handle, async move {
             let upto = core.check_history(after).await?;
@@ -281,7 +281,7 @@ impl Drop for EtcdStore {
     fn drop(&mut self) {
         self.shut_down();
         let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Waiting for the threads is not allowed where this may be dropped.
+        // Blocking on the threads is not allowed where this may be dropped.
         if let Some(runtime) = runtime {
             runtime.shutdown_background();
         }

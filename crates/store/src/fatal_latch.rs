@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use crate::Error;
 
-/// The first fatal failure of a store, shared by its threads.
+/// The first fatal error of a store, shared by its threads.
 #[derive(Debug, Clone)]
 pub(crate) struct FatalLatch {
     cause: watch::Sender<Option<Error>>,
@@ -20,7 +20,7 @@ impl FatalLatch {
         Self { cause: watch::Sender::new(None), db }
     }
 
-    /// Stops the store for good, if it has not stopped already.
+    /// Stops the store permanently, if it has not stopped already.
     pub(crate) fn trip(&self, error: &Error) {
         self.cause.send_if_modified(|cause| {
             if cause.is_some() {
@@ -32,7 +32,7 @@ impl FatalLatch {
         });
     }
 
-    /// Stops the store if this error is of the kind that does not pass.
+    /// Stops the store if the error is permanent.
     pub(crate) fn trip_if_fatal(&self, error: &Error) {
         if matches!(error, Error::Failed { .. }) {
             self.trip(error);
@@ -44,7 +44,7 @@ impl FatalLatch {
         self.cause.borrow().clone()
     }
 
-    /// Waits for the failure; never resolves if the store ends without one.
+    /// Waits for a fatal error; never resolves if the store closes without one.
     pub(crate) fn wait(&self) -> impl Future<Output = Error> + Send + 'static {
         let mut cause = self.cause.subscribe();
         async move {

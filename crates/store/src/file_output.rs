@@ -24,7 +24,7 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Refuses to write a file with secrets where other users can replace it while it is written.
+/// Refuses to write a file with secrets where other users can replace it during the write.
 pub(crate) fn refuse_untrusted(file: &Path) -> Result<(), Error> {
     let above = file.parent().unwrap_or(Path::new(""));
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };

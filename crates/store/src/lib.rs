@@ -72,32 +72,32 @@ pub use migrate::{
     import, undo_import,
 };
 
-/// A point in the store's history: the number of the change that made it, from 1 up.
+/// A point in the store's history: the number of the change that created it, from 1 up.
 ///
-/// An empty new store is at 1, so no state of a store is ever called 0.
+/// A new, empty store is at 1, so no state has revision 0.
 pub type Revision = u64;
 
-/// How far a restored store's revision lies above the one in its backup.
+/// Distance of a restored store's revision above the one in its backup.
 ///
-/// Clients may remember revisions from after the backup. None of those is ever given out again, as
-/// long as fewer changes than this were made between the backup and the restore.
+/// Clients may remember revisions from after the backup. None of those is reused if fewer changes
+/// than this were made between the backup and the restore.
 pub const RESTORE_JUMP: Revision = 1_000_000;
 
 /// A boxed future, so that `dyn Store` works.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// One wanted change of one key.
+/// A requested change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteRequest {
     /// Key to change; UTF-8 text that the store does not interpret.
     pub key: String,
-    /// What must hold of the key for the change to happen.
+    /// Precondition on the key's current state.
     pub expect: WritePrecondition,
     /// Change to apply if the precondition holds.
     pub change: KeyChange,
 }
 
-/// What a [`WriteRequest`] expects of its key's current state.
+/// Precondition of a [`WriteRequest`] on its key's current state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WritePrecondition {
     /// The key may be in any state, present or absent.
@@ -108,89 +108,89 @@ pub enum WritePrecondition {
     Revision(Revision),
 }
 
-/// What a [`WriteRequest`] does to its key.
+/// Effect of a [`WriteRequest`] on its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyChange {
     /// Creates the key or replaces its value.
     Put(Bytes),
-    /// Remove the key. Removing a key that does not exist is a [`Error::Conflict`], whatever was
-    /// expected, because every success has a revision of its own.
+    /// Removes the key. Removing a key that does not exist is a [`Error::Conflict`], whatever the
+    /// precondition, because every success has a separate revision.
     Delete,
 }
 
 /// Result of a durably committed `WriteRequest`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommittedWrite {
-    /// The revision of the change.
+    /// Revision of the committed change.
     pub revision: Revision,
-    /// The revision that created the key; for a deletion, that created what was deleted.
+    /// Revision that created the key; for a deletion, that of the deleted incarnation.
     pub created: Revision,
-    /// What the key held before, if it existed.
+    /// State of the key before, if it existed.
     pub previous: Option<StoredValue>,
 }
 
-/// One change, as the feed tells it.
+/// One change, as delivered by the feed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangeEvent {
-    /// The revision of the change.
+    /// Revision of the delivered change.
     pub revision: Revision,
     /// Key that was created, updated or deleted.
     pub key: String,
-    /// The new value; `None` when the key was deleted.
+    /// New value; `None` when the key was deleted.
     pub value: Option<Bytes>,
-    /// The revision that created this incarnation of the key; equal to `revision` for a creation.
+    /// Revision that created this incarnation of the key; equal to `revision` for a creation.
     pub created: Revision,
-    /// What the key held before; `None` for a creation.
+    /// State of the key before; `None` for a creation.
     pub previous: Option<StoredValue>,
 }
 
-/// The state of a key that exists.
+/// State of an existing key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredValue {
-    /// The revision that last changed the key.
+    /// Revision that last changed the key.
     pub revision: Revision,
-    /// The revision that created this incarnation of the key.
+    /// Revision that created this incarnation of the key.
     pub created: Revision,
     /// Value of the key, never interpreted by the store.
     pub value: Bytes,
 }
 
-/// Which keys to read, and when.
+/// Selection of keys to read, and the revision.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRange {
-    /// Only keys that start with this.
+    /// Prefix of the keys to read.
     pub prefix: String,
-    /// Only keys greater than this one, to continue after a page.
+    /// Key after which to start, to continue after a page.
     pub after: Option<String>,
-    /// At most this many keys.
+    /// Maximum number of keys; `None` for no limit.
     pub limit: Option<usize>,
-    /// Read the state at this revision instead of the newest.
+    /// Revision to read at; `None` for the newest.
     pub at: Option<Revision>,
 }
 
 /// Keys in ascending byte order, all read at one revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangePage {
-    /// The revision the page shows.
+    /// Revision at which the page was read.
     pub revision: Revision,
-    /// The keys that exist, with their state.
+    /// The existing keys with their state.
     pub items: Vec<(String, StoredValue)>,
-    /// Whether keys follow that the limit cut off.
+    /// Whether the limit cut off further keys.
     pub more: bool,
 }
 
-/// What a sink is told.
+/// Message of the feed to a sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeedMessage<'a> {
     /// One or more changes, in revision order, without gaps.
     Changes(&'a [ChangeEvent]),
-    /// The whole state at a revision. The changes that led to it are lost: history was compacted
-    /// before this process had heard of it. What follows goes on from there.
+    /// The whole state at a revision. The changes before it are lost: history was compacted before
+    /// this process received it. The feed continues from this revision.
     Reset(&'a RangePage),
 }
 
 impl<'a> FeedMessage<'a> {
-    /// The changes, if it is some.
+    /// Returns the changes; empty for a reset.
     pub fn changes(self) -> &'a [ChangeEvent] {
         match self {
             Self::Changes(events) => events,
@@ -199,71 +199,72 @@ impl<'a> FeedMessage<'a> {
     }
 }
 
-/// Receives the feed.
+/// Receiver of the feed.
 ///
-/// It runs on the commit thread and every commit waits for it, so it must be quick, must not block
-/// and must not call back into the store. One that panics is dropped and fails the store: what it
-/// feeds would be stale from there on.
+/// It runs on the commit thread and every commit waits for it, so it must be fast, must not block
+/// and must not call back into the store. A sink that panics is dropped and fails the store,
+/// because its state would be stale from then on.
 pub type Sink = Box<dyn FnMut(FeedMessage<'_>) + Send>;
 
 /// The durable store behind a server.
 pub trait Store: Send + Sync + 'static {
-    /// Makes one change if its expectation holds, durably, and after every sink has seen it.
+    /// Commits one change durably if its precondition holds; returns after every sink has received
+    /// it.
     fn commit(&self, write: WriteRequest) -> BoxFuture<'_, Result<CommittedWrite, Error>>;
 
     /// Reads keys at one revision; includes every commit acknowledged before the call.
     fn range(&self, range: KeyRange) -> BoxFuture<'_, Result<RangePage, Error>>;
 
-    /// The first `limit` changes after a revision.
+    /// Returns the first `limit` changes after a revision.
     fn history(
         &self,
         after: Revision,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>>;
 
-    /// Attaches a sink: it first gets the retained changes after `after`, then every new one.
+    /// Attaches a sink: it first receives the retained changes after `after`, then every new one.
     ///
-    /// Returns when the sink has caught up and is live. This blocks the calling thread for as long
-    /// as the replay takes. On an error the sink may have seen a part of the history.
+    /// Returns when the sink has caught up and is live; blocks the calling thread during the
+    /// replay. On error the sink may have received a part of the history.
     fn watch(&self, after: Revision, sink: Sink) -> Result<(), Error>;
 
-    /// Forgets the history up to a revision; what exists at that revision stays.
+    /// Compacts the history up to a revision; the state at that revision stays.
     fn compact(&self, upto: Revision) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// The newest revision that all sinks have seen.
+    /// Returns the newest revision that all sinks have received.
     fn revision(&self) -> Revision;
 
-    /// The oldest revision whose state and later history are complete.
+    /// Returns the oldest revision whose state and later history are complete.
     fn floor(&self) -> Revision;
 
-    /// Why the store has stopped accepting writes for good, if it has.
+    /// Returns the reason why the store has permanently stopped accepting writes, if it has.
     fn failure(&self) -> Option<Error>;
 
-    /// Resolves when the store fails for good; the process should then restart.
+    /// Resolves when the store fails permanently; the process should then restart.
     fn failed(&self) -> BoxFuture<'static, Error>;
 
-    /// Finishes the commits that wait, drops the sinks and releases the data.
+    /// Finishes pending commits, drops the sinks and releases the data.
     fn close(&self) -> BoxFuture<'_, Result<(), Error>>;
 
-    /// Waits until all sinks have seen every commit that anyone was acknowledged before the call;
-    /// returns the revision they have come to.
+    /// Waits until all sinks have received every commit acknowledged to anyone before the call;
+    /// returns their revision.
     ///
-    /// An engine that only one process writes to has nothing to wait for.
+    /// An engine with a single writing process has nothing to wait for.
     fn catch_up(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         Box::pin(std::future::ready(Ok(self.revision())))
     }
 
-    /// Whether other processes may write too, so that there can be something to catch up with.
+    /// Returns true if other processes may write too, so that catching up can be necessary.
     fn is_shared(&self) -> bool {
         false
     }
 
-    /// Since when the store has heard nothing of others' changes, if it is cut off.
+    /// Returns the time since which the store is cut off from others' changes, if it is.
     fn lost_since(&self) -> Option<Instant> {
         None
     }
 
-    /// Reads one key, with the same promise as [`Store::range`].
+    /// Reads one key, with the same guarantee as [`Store::range`].
     fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<StoredValue>, Error>> {
         Box::pin(async move {
             // Of all keys with a prefix, the prefix itself sorts first.

@@ -26,7 +26,7 @@ pub use import::{import, undo_import};
 /// Location of a store to export from or import into.
 #[derive(Debug, Clone)]
 pub enum StoreLocation {
-    /// In a directory, in the embedded engine.
+    /// A data directory of the embedded engine.
     Directory(PathBuf),
     /// A prefix of an etcd cluster, given by its connection options.
     Etcd(EtcdOptions),
@@ -37,88 +37,88 @@ pub enum StoreLocation {
 pub struct MigrationSummary {
     /// Number of objects exported or imported, earlier runs included.
     pub objects: u64,
-    /// The SHA-256 of all keys and values, in hexadecimal. It is the same for the same objects,
-    /// whatever the engine and the revisions.
+    /// SHA-256 of all keys and values, in hexadecimal. Equal for the same objects, whatever the
+    /// engine and the revisions.
     pub digest: String,
-    /// An export: the revision whose state it is. An import: the revision of the store now.
+    /// For an export, the exported revision; for an import, the store's current revision.
     pub revision: Revision,
-    /// How many of the objects an earlier, interrupted run had moved.
+    /// Number of objects moved by an earlier, interrupted run.
     pub earlier: u64,
 }
 
-/// What happens while a store is moved.
+/// Event during an export or import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MigrationEvent {
-    /// So much of a step is done.
+    /// Progress of the current migration step.
     Progress {
         /// Step that is in progress; it determines the unit of the counts.
         step: MigrationStep,
         /// Amount completed so far, in the unit of the step.
         done: u64,
-        /// How much there is to do, as far as it is known.
+        /// Total amount, as far as it is known.
         total: u64,
     },
-    /// Something that whoever waits should know.
+    /// A message for the user.
     Note(String),
 }
 
-/// A step, and what it is measured in.
+/// A migration step, with the unit of its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MigrationStep {
-    /// Writing objects into a file; in objects.
+    /// Writing objects to a file; counted in objects.
     Exporting,
-    /// Reading a file and comparing it with its checksums; in bytes.
+    /// Verifying a file against its checksums; counted in bytes.
     CheckingFile,
-    /// Writing objects into a store; in objects.
+    /// Writing objects to a store; counted in objects.
     Importing,
-    /// Reading the objects of a store back; in objects.
+    /// Reading back a store's objects; counted in objects.
     CheckingStore,
 }
 
 /// Callback that receives progress and notes during an export or import.
 pub type MigrationListener<'a> = &'a mut dyn FnMut(MigrationEvent);
 
-/// A store whose objects can be read.
+/// A store that can be exported.
 pub(crate) trait MigrationSource {
-    /// The engine and a name that no other store of it has.
+    /// Returns the engine, and an ID that is unique among its stores.
     fn origin(&self) -> (&'static str, String);
 
     /// Newest revision of the store, whose state is exported.
     fn revision(&self) -> Revision;
 
-    /// How many objects there are, about.
+    /// Returns the approximate number of objects.
     fn count(&self) -> u64;
 
-    /// The first objects after a key, as they were at a revision.
+    /// Returns the first objects after a key, at a revision.
     fn page(&mut self, at: Revision, after: Option<&str>) -> Result<RangePage, Error>;
 }
 
-/// A store that is being made of a file. Until it is published nobody can open it.
+/// A store being created from a file. It cannot be opened until it is published.
 pub(crate) trait MigrationTarget: MigrationSource {
-    /// Puts the next object, in the order of keys; says whether it was there already.
+    /// Writes the next object, in key order; returns whether it already existed.
     fn put(&mut self, key: String, value: Bytes) -> Result<bool, Error>;
 
     /// Returns when every object is durable.
     fn flush(&mut self) -> Result<(), Error>;
 
-    /// Makes it a store like any other; returns its revision.
+    /// Publishes the store so that it can be opened; returns its revision.
     fn publish(self: Box<Self>) -> Result<Revision, Error>;
 }
 
-/// What an import is about to put.
+/// The objects that an import will write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImportPlan {
     pub(crate) objects: u64,
     pub(crate) digest: String,
-    /// All revisions of the new store are above this one.
+    /// Revision that all revisions of the new store exceed.
     pub(crate) above: Revision,
 }
 
-/// How an import can begin.
+/// Initial state of an import.
 pub(crate) enum ImportStart<T> {
-    /// There is nothing yet, or a part that an earlier run has put.
+    /// The target is empty, or contains a part written by an earlier run.
     Ready(T),
-    /// There is a store already.
+    /// The target already contains a store.
     Occupied,
 }
 

@@ -1,7 +1,7 @@
 //! One conformance suite for every engine.
 //!
-//! An engine runs it with `conformance!(fixture)`, where `fixture` is a function that makes a
-//! [`Fixture`]. The tests use only [`Store`] and do not assume that revisions are without gaps.
+//! An engine runs it with `conformance!(fixture)`, where `fixture` is a function that creates a
+//! `StoreFixture`. The tests use only [`Store`] and do not assume that revisions are without gaps.
 
 mod compaction;
 mod concurrency;
@@ -30,7 +30,7 @@ use crate::{
     StoredValue, WritePrecondition, WriteRequest,
 };
 
-/// Declares a test for everything a store must do, on stores of one engine.
+/// Declares the tests of all guarantees for one engine.
 macro_rules! conformance {
     ($fixture:path) => {
         $crate::suite::conformance!(@ $fixture:
@@ -68,10 +68,10 @@ macro_rules! conformance {
 }
 pub(crate) use conformance;
 
-/// A place for one store, which can be opened again after it was closed.
+/// A location for one store, which can be reopened after it was closed.
 pub(crate) struct StoreFixture {
     pub(crate) open: Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
-    /// Whatever must outlive the stores.
+    /// Values that must outlive the stores.
     pub(crate) _keep: Box<dyn Any + Send + Sync>,
 }
 
@@ -131,7 +131,7 @@ struct StateReplay {
 }
 
 impl StateReplay {
-    /// Applies events to an empty store at `start`, checking that they fit each other.
+    /// Applies events to an empty store at `start`, and checks that they are consistent.
     fn from_events(start: Revision, events: &[ChangeEvent]) -> Self {
         let mut state: BTreeMap<String, StoredValue> = BTreeMap::new();
         let mut states = BTreeMap::from([(start, state.clone())]);
@@ -166,7 +166,7 @@ async fn read_all(store: &dyn Store) -> BTreeMap<String, StoredValue> {
     store.range(KeyRange::default()).await.unwrap().items.into_iter().collect()
 }
 
-/// Numbers that are the same in every run.
+/// Random numbers that are identical in every run.
 struct SeededRng(u64);
 
 impl SeededRng {

@@ -1,14 +1,16 @@
-//! Which plane a shared store belongs to.
+//! Identity of the cluster that a shared store belongs to.
 //!
-//! Servers on one etcd are one to their clients, so they must have the same authorities: else a certificate or
-//! token that one of them has given out is nothing to the next, and every other request fails. The first server
-//! records in the store whose it is (`record`); the others are held against that before they make anything of
-//! their own, and say what to copy from where.
+//! Servers on one etcd must have the same CAs and token keys: otherwise one server rejects the
+//! certificates and tokens that another issued. The first server records its identity in the store
+//! (`record`). The others compare theirs with it before they create anything, and report which
+//! files to copy from where.
 //!
-//! The CA of kubelets' serving certificates came later than the others and is needed for signing only. A server
-//! without the recorded one starts, does not make its own, and signs for these signers as soon as it is copied.
+//! The CA of kubelet serving certificates was added later and is needed for signing only. A server
+//! without the recorded one starts, does not create its own, and signs for these signers as soon as
+//! it is copied.
 //!
-//! What is recorded are hashes of public keys, and where the first server had them. Nothing of it is secret.
+//! The record holds hashes of public keys and the location of the first server's files. It contains
+//! no secrets.
 
 mod record;
 #[cfg(test)]
@@ -28,13 +30,13 @@ use crate::serve::ServiceAccountKeys;
 use crate::shell;
 use record::{ClusterIdentityRecord, fingerprint};
 
-/// Where the record is: a key that no kind has, so that no cache takes it for an object.
+/// Key of the record in the store. No API kind uses it, so no cache takes it for an object.
 pub const KEY: &str = "windlass/plane";
 
-/// How often others may get in before us.
+/// Maximum number of attempts after concurrent writes.
 const ATTEMPTS: usize = 10;
 
-/// What all servers must have in common.
+/// Parts of the identity that all servers must share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum IdentityPart {
     Serving,
@@ -51,7 +53,7 @@ const PARTS: [IdentityPart; 4] = [
 ];
 
 impl IdentityPart {
-    /// The files of it in a data directory; the first is the one that is compared.
+    /// Returns the files of this part in a data directory; the first one is compared.
     fn files(self) -> [&'static str; 2] {
         match self {
             IdentityPart::Serving => ["ca.crt", "ca.key"],
@@ -61,7 +63,7 @@ impl IdentityPart {
         }
     }
 
-    /// Whether a server that does not have it cannot start.
+    /// Returns whether a server without this part cannot start.
     fn is_required(self) -> bool {
         self != IdentityPart::KubeletServing
     }
@@ -74,17 +76,17 @@ pub struct ServerIdentity {
     pub layout: DataDirLayout,
     /// Host name for error messages of other servers; `None` if unknown.
     pub host: Option<String>,
-    /// Whether it serves with a certificate of its data directory's authority.
+    /// Whether it serves with a certificate of the CA in its data directory.
     pub serving: bool,
-    /// Whether it verifies clients with its data directory's authority.
+    /// Whether it verifies clients with the CA in its data directory.
     pub clients: bool,
-    /// The keys of service-account tokens, if they are not those of its data directory.
+    /// Keys of service-account tokens, if not those of the data directory.
     pub accounts: Option<ServiceAccountKeys>,
-    /// Whether they take the place of what is recorded.
+    /// Whether this identity replaces the recorded one.
     pub replaces: bool,
 }
 
-/// What is wrong with one part.
+/// Difference between this server and the record in one part.
 #[derive(Debug, PartialEq, Eq)]
 enum IdentityMismatch {
     Missing(IdentityPart),
@@ -99,9 +101,9 @@ impl IdentityMismatch {
 }
 
 impl ServerIdentity {
-    /// Refuses a store of a plane whose authorities this server does not have. To be asked before any are
-    /// made: what is missing is then not made up. Returns the recorded fingerprint of the CA of kubelets'
-    /// serving certificates, if there is one.
+    /// Fails if the store belongs to a cluster whose CAs this server does not have. Call this
+    /// before creating any, so that missing ones are not generated. Returns the recorded
+    /// fingerprint of the CA of kubelet serving certificates, if there is one.
     pub async fn check(&self, store: &dyn Store, name: &str) -> Result<Option<String>> {
         match read(store).await? {
             Some((record, _)) if !self.replaces => {
@@ -112,8 +114,8 @@ impl ServerIdentity {
         }
     }
 
-    /// Records what the store does not know yet. Of two servers that start at once with different
-    /// authorities, the second is refused. Returns the recorded fingerprint of the CA of kubelets' serving
+    /// Adds to the record what it lacks. If two servers start at the same time with different CAs,
+    /// the second fails. Returns the recorded fingerprint of the CA of kubelet serving
     /// certificates.
     pub async fn ensure_recorded(&self, store: &dyn Store, name: &str) -> Result<Option<String>> {
         for _ in 0..ATTEMPTS {
@@ -143,7 +145,8 @@ impl ServerIdentity {
                     self.warn_of_kubelet_serving(&record);
                     return Ok(self.kubelet_serving(&record));
                 }
-                // Somebody else was first, or we were and were not told: what is there says.
+                // Another server wrote first, or our write has an unknown outcome: read the record
+                // again.
                 Err(Error::Conflict { .. } | Error::Unknown { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -191,7 +194,7 @@ impl ServerIdentity {
         }
     }
 
-    /// In a rotation, the key that signs is not yet, or no longer, the one that is recorded.
+    /// During a rotation, the signing key differs from the recorded one before or after the switch.
     fn warn_of_another(&self, part: IdentityPart, wanted: &String, found: &[String]) {
         if part == IdentityPart::Accounts && found.first() != Some(wanted) {
             tracing::warn!(
@@ -201,7 +204,7 @@ impl ServerIdentity {
         }
     }
 
-    /// What the record should be: all that it had, and what this server adds.
+    /// Returns the complete record: the known entries and those that this server adds.
     fn complete(&self, known: Option<&ClusterIdentityRecord>) -> Result<ClusterIdentityRecord> {
         let mut record = known.cloned().unwrap_or_else(|| self.blank());
         for part in PARTS {
@@ -210,7 +213,7 @@ impl ServerIdentity {
             }
             let found = match self.fingerprints(part) {
                 Ok(found) => found.into_iter().next(),
-                // Reported by its signer, which is all that it keeps from working.
+                // The signer reports the error; nothing else depends on this part.
                 Err(_) if !part.is_required() => continue,
                 Err(error) => return Err(error),
             };
@@ -242,7 +245,8 @@ impl ServerIdentity {
         }
     }
 
-    /// Hashes of what this server has of a part, first of what it gives out; none if it is not there.
+    /// Returns the fingerprints of this server's keys for a part, the active one first; empty if
+    /// there are none.
     fn fingerprints(&self, part: IdentityPart) -> Result<Vec<String>> {
         let keys = match (part, &self.accounts) {
             (IdentityPart::Accounts, Some(keys)) => {
@@ -299,7 +303,7 @@ impl ServerIdentity {
         text
     }
 
-    /// How to get files from where the record was made.
+    /// Formats commands that copy files from the server that wrote the record.
     fn commands(&self, record: &ClusterIdentityRecord, files: &[&str]) -> String {
         let pki = self.pki_dir();
         let here = record.host.is_some() && record.host == self.host;
@@ -318,7 +322,7 @@ impl ServerIdentity {
     }
 }
 
-/// Accepts the CA with this fingerprint only.
+/// Returns a check that accepts only the CA with this fingerprint.
 pub fn recorded_ca(wanted: String) -> CaCheck {
     Box::new(move |ca| {
         ensure!(
@@ -338,7 +342,7 @@ fn first_file(part: IdentityPart) -> &'static str {
     first
 }
 
-/// The record, and the revision it is of.
+/// Reads the record and its revision from the store.
 async fn read(store: &dyn Store) -> Result<Option<(ClusterIdentityRecord, u64)>> {
     let stored = store.get(KEY).await?;
     let record =
@@ -346,7 +350,7 @@ async fn read(store: &dyn Store) -> Result<Option<(ClusterIdentityRecord, u64)>>
     record.transpose()
 }
 
-/// The public key of an authority, if it is there.
+/// Reads the public key of a CA; `None` if the file is missing.
 fn authority(path: &Path) -> Result<Option<PublicKey>> {
     let Some(text) = contents(path)? else { return Ok(None) };
     let certificate = Certificate::from_pem(&text);

@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! Implementations of the commands, one module each.
 
 mod api_client;
 mod bundle;
@@ -29,9 +29,9 @@ pub use listen_error::cannot_listen;
 
 use crate::cli::CliCommand;
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 pub fn run(command: CliCommand) -> Result<()> {
-    // Before anything of rustls: libraries would otherwise choose for themselves.
+    // Must precede any use of rustls: libraries would otherwise select their own provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match command {
         CliCommand::Up(arguments) => up::run(arguments),

@@ -48,24 +48,24 @@ pub use user::{NewUser, create_user_credential, write_new};
 const AUTHORITY_LIFETIME: Duration = Duration::days(3650);
 const LEAF_LIFETIME: Duration = Duration::days(365);
 
-/// Certificates begin a little in the past, for clients whose clocks are behind.
+/// Time by which certificates are backdated, for clients whose clocks are behind.
 const BACKDATED: Duration = Duration::minutes(5);
 
-/// The first address of the service range that Kubernetes clusters have by default; clients inside
-/// reach the API by it.
+/// First address of the default service range of Kubernetes; clients in the cluster reach the API
+/// at it.
 const SERVICE_ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 96, 0, 1));
 
-/// Who the data directory's own kubeconfig is for.
+/// User of the kubeconfig in the data directory.
 const ADMIN: &str = "kubernetes-admin";
 
-/// Where the files of a data directory are.
+/// Paths of the files in a data directory.
 #[derive(Debug, Clone)]
 pub struct DataDirLayout {
     root: PathBuf,
 }
 
 impl DataDirLayout {
-    /// The layout of the directory `root`.
+    /// Returns the layout of the directory `root`.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -84,17 +84,17 @@ impl DataDirLayout {
         self.root.join("admin.kubeconfig")
     }
 
-    /// A file of the given name under `pki/`.
+    /// Returns the path of a file under `pki/`.
     pub fn pki_file(&self, name: &str) -> PathBuf {
         self.root.join("pki").join(name)
     }
 
-    /// A file of this machine as a node.
+    /// Returns the path of a file of the node agent.
     pub fn node(&self, name: &str) -> PathBuf {
         self.root.join("node").join(name)
     }
 
-    /// The file of the user's own signers, if they have put it there.
+    /// Returns the path of the optional file with custom signers.
     pub fn signers(&self) -> PathBuf {
         self.root.join("signers.yaml")
     }
@@ -108,57 +108,58 @@ impl DataDirLayout {
 /// Addresses and names of a server.
 #[derive(Debug, Clone)]
 pub struct ServerSite {
-    /// The address it listens on, with its real port.
+    /// Listen address with the actual port.
     pub listen: SocketAddr,
-    /// The machine's name, if it has one.
+    /// Host name of the machine, if known.
     pub hostname: Option<String>,
-    /// Further names and addresses that clients know it by.
+    /// Additional names and addresses for the serving certificate.
     pub names: Vec<AltName>,
-    /// Where clients reach it, if that is somewhere else than it listens.
+    /// URL for clients, if it differs from the listen address.
     pub external_url: Option<String>,
-    /// Whether `admin.kubeconfig` would work: not if clients or the server use other authorities.
+    /// Whether to write `admin.kubeconfig`; false if clients or the server use other CAs, with
+    /// which it would not work.
     pub write_kubeconfig: bool,
-    /// Whether a missing CA of kubelets' serving certificates is made: not if the other servers on
-    /// the same store have one, which is to be copied.
+    /// Whether to create a missing CA of kubelet serving certificates; false if the other servers
+    /// on the same store have one, which must be copied.
     pub makes_kubelet_serving_ca: bool,
 }
 
 impl ServerSite {
-    /// Where clients find the server.
+    /// Returns the server's URL for clients.
     fn client_url(&self) -> String {
         self.external_url.clone().unwrap_or_else(|| local_url(self.listen))
     }
 }
 
-/// A directory with everything in it, held until dropped. Whoever needs a key reads its file; the
-/// server, which must not sign certificates, never has an authority's key.
+/// A complete data directory, locked until dropped. Components that need a key read its file; the
+/// server must not sign certificates and never loads a CA key.
 #[derive(Debug)]
 pub struct DataDir {
     /// Paths of all files in the directory.
     pub layout: DataDirLayout,
-    /// Where clients find the server.
+    /// URL of the server for clients.
     pub url: String,
-    /// The names and addresses in the server's own serving certificate.
+    /// Names and addresses in the server's serving certificate.
     pub server_names: Vec<AltName>,
-    /// Files that were written now, in order. Empty when everything was there.
+    /// Files written by this start, in order; empty if the directory was complete.
     pub written: Vec<PathBuf>,
     site: ServerSite,
     _lock: PidFileLock,
 }
 
 impl DataDir {
-    /// What renews certificates of this directory while it is held.
+    /// Returns the renewal of this directory's certificates, for use while the directory is locked.
     pub fn renewal(&self) -> CertificateRenewal {
         CertificateRenewal::new(self.layout.clone(), self.site.clone())
     }
 
-    /// Whether `admin.kubeconfig` is for this server.
+    /// Returns whether `admin.kubeconfig` is valid for this server.
     pub fn has_kubeconfig(&self) -> bool {
         self.site.write_kubeconfig
     }
 }
 
-/// A certificate and its key.
+/// A certificate and its private key.
 struct CertificateKeyPair {
     certificate: Certificate,
     key: PrivateKey,
@@ -188,7 +189,7 @@ pub fn prepare(layout: DataDirLayout, site: ServerSite, now: OffsetDateTime) -> 
     Ok(DataDir { layout, url, server_names, written, site, _lock: lock })
 }
 
-/// What a leaf certificate is to say.
+/// Required contents of a leaf certificate.
 struct LeafRequest {
     subject: Subject,
     common_name: &'static str,
@@ -208,7 +209,7 @@ impl LeafRequest {
         Ok(Self { subject, common_name, organizations, alt_names, purpose })
     }
 
-    /// Why a certificate no longer does, if so.
+    /// Returns why a certificate must be reissued, if so.
     fn objection(
         &self,
         certificate: &Certificate,
@@ -266,7 +267,7 @@ fn serving_request(site: &ServerSite) -> Result<LeafRequest> {
     LeafRequest::new("kube-apiserver", &[], names, KeyPurpose::ServerAuth)
 }
 
-/// A machine may be called anything; only what is a DNS name can be certified as one.
+/// Returns whether a name can be certified as a DNS name; machines can have other names.
 pub fn is_host_name(name: &str) -> bool {
     name.len() <= 253
         && name.split('.').all(|label| {
@@ -281,7 +282,7 @@ fn admin_request() -> Result<LeafRequest> {
     LeafRequest::new(ADMIN, &["system:masters"], Vec::new(), KeyPurpose::ClientAuth)
 }
 
-/// Where clients on this machine reach the server.
+/// Returns the server's URL for clients on this machine.
 fn local_url(listen: SocketAddr) -> String {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
@@ -303,7 +304,7 @@ impl PairPaths {
     }
 }
 
-/// Collects what has to be written, so that it is written together.
+/// Collects the files to write, so that they are written together.
 struct PkiBuilder<'a> {
     layout: &'a DataDirLayout,
     now: OffsetDateTime,
@@ -336,8 +337,8 @@ impl PkiBuilder<'_> {
             .with_context(|| format!("{} do not match", paths.both()))
     }
 
-    /// Makes the CA of kubelets' serving certificates if it is missing. Nothing but its signers
-    /// depends on it: whatever is wrong with it is theirs to report, and no reason not to start.
+    /// Creates the CA of kubelet serving certificates if it is missing. Only its signers depend on
+    /// it: they report its errors, which do not prevent the start.
     fn kubelet_serving_authority(&mut self, makes: bool) {
         let (name, before) = ("kubelet-serving-ca", self.files.len());
         let certificate = self.layout.pair(name).certificate;
@@ -405,7 +406,7 @@ impl PkiBuilder<'_> {
         Ok(())
     }
 
-    /// Reads a private key, or makes one if neither it nor what goes with it is there.
+    /// Reads a private key; generates one if both it and its companion file are missing.
     fn read_or_create_key(&mut self, path: &Path, companion: &Path) -> Result<PrivateKey> {
         if let Some(text) = read(path)? {
             warn_if_exposed(path)?;
@@ -416,7 +417,7 @@ impl PkiBuilder<'_> {
             .try_exists()
             .with_context(|| format!("cannot read metadata of {}", companion.display()))?
         {
-            // Keys are written first, so this is no half-made directory: the key was taken away.
+            // Keys are written first, so this is not an interrupted start: the key was removed.
             bail!(
                 "{} exists, but its private key {} does not; restore the key, or move the other file \
                  away to create new ones",
@@ -457,7 +458,7 @@ fn serial() -> Result<Serial> {
     Ok(Serial::random(&SystemRandom::new())?)
 }
 
-/// Keeps a second process out of the directory.
+/// Locks the directory against other processes.
 fn lock(layout: &DataDirLayout) -> Result<PidFileLock> {
     PidFileLock::acquire(&layout.root().join("lock")).map_err(|error| match error {
         LockError::Held { holder, .. } => {
@@ -469,7 +470,7 @@ fn lock(layout: &DataDirLayout) -> Result<PidFileLock> {
     })
 }
 
-/// Its text contains that of its source, which would otherwise be printed twice.
+/// The error's text contains that of its source, which would otherwise be printed twice.
 fn disk_error(error: DiskError) -> Error {
     Error::msg(error)
 }
@@ -490,7 +491,7 @@ fn warn_if_exposed(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The contents of a file, if there is one.
+/// Reads a file; `None` if it is missing.
 fn read(path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>> {
     match fs::read(path) {
         Ok(contents) => Ok(Some(Zeroizing::new(contents))),

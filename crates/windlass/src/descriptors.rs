@@ -1,4 +1,4 @@
-//! File descriptors: as many as the system allows, and how many of them connections may take.
+//! Limit on file descriptors, and the share of connections.
 
 use std::num::NonZeroUsize;
 
@@ -8,15 +8,15 @@ use windlass_server::limits;
 
 use crate::cli::ConnectionArgs;
 
-/// Descriptors that connections never take: for the store, the log, certificates that are read again,
-/// volumes and etcd.
+/// Descriptors reserved for the store, the log, reloaded certificates, volumes and etcd;
+/// connections never use them.
 const RESERVED: usize = 128;
 
-/// Fewer connections than this are worth a warning: a fleet of a thousand nodes may have more.
+/// Limits on connections below this cause a warning: a fleet of a thousand nodes may need more.
 const FEW: usize = 4096;
 
-/// Raises the soft limit on open files to the hard one, as Go's runtime does, and returns it. The soft
-/// limit is 1024 almost everywhere, for the sake of programs that use select(2).
+/// Raises the soft limit on open files to the hard limit, as Go's runtime does, and returns it. The
+/// soft limit is 1024 on most systems, for programs that use select(2).
 pub fn raise_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: maximum, maximum };
@@ -30,11 +30,11 @@ pub fn raise_limit() -> usize {
     effective.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// The limits on connections with so many descriptors.
+/// Returns the connection limits for this number of descriptors.
 pub fn connection_limits(arguments: &ConnectionArgs, descriptors: usize) -> ConnectionLimits {
     let possible = descriptors.saturating_sub(RESERVED).max(descriptors / 2);
     let wanted = arguments.max_connections.map_or(limits::CONNECTIONS, NonZeroUsize::get);
-    // What the default comes to is nobody's concern until it is little.
+    // Without an explicit limit, warn only if the result is low.
     if possible < arguments.max_connections.map_or(FEW, NonZeroUsize::get) {
         let (limit, reserved) = (descriptors, RESERVED);
         tracing::warn!(

@@ -31,16 +31,16 @@ const METRIC: &str = "windlass_certificate_expiration_timestamp_seconds";
 pub enum CertificateRole {
     /// Windlass issues it to itself and renews it.
     Renewed,
-    /// Somebody else provides the file.
+    /// The user provides and renews the file.
     Provided,
-    /// A CA that Windlass made. It is never replaced automatically.
+    /// A CA that Windlass created. It is never replaced automatically.
     OwnAuthority,
-    /// A CA that somebody else provides.
+    /// A CA that the user provides and replaces.
     Authority,
 }
 
 impl CertificateRole {
-    /// How long before its end a certificate is reported.
+    /// Returns how long before its expiry a certificate is reported.
     pub fn warning_period(self, lifetime: Duration) -> Duration {
         let longest = match self {
             CertificateRole::Renewed | CertificateRole::Provided => LEAF_PERIOD,
@@ -64,28 +64,28 @@ impl CertificateRole {
     }
 }
 
-/// A certificate whose end is reported.
+/// A certificate whose expiry is reported.
 #[derive(Clone, Debug)]
 pub struct MonitoredCertificate {
     /// Its name in log and metric.
     pub name: String,
     pub role: CertificateRole,
     pub source: CertificateSource,
-    /// Whether it is among the metrics; the CAs of signers have their own.
+    /// Whether its expiry is exported as a metric; the CAs of signers have separate metrics.
     pub metric: bool,
 }
 
 /// Where the certificate is read from at each check.
 #[derive(Clone, Debug)]
 pub enum CertificateSource {
-    /// In a file that is read every time.
+    /// A file, read at every check.
     File(PathBuf),
     /// PEM text, the CA embedded in a kubeconfig.
     Text(Vec<u8>),
 }
 
 impl MonitoredCertificate {
-    /// A file, also among the metrics.
+    /// Monitors a certificate file, with a metric.
     pub fn file(name: &str, role: CertificateRole, path: impl Into<PathBuf>) -> Self {
         Self {
             name: name.to_owned(),
@@ -95,7 +95,7 @@ impl MonitoredCertificate {
         }
     }
 
-    /// The CA of a signer.
+    /// Monitors the CA file of a signer.
     pub fn signer(name: &str, path: &Path) -> Self {
         Self { metric: false, ..Self::file(name, CertificateRole::Authority, path) }
     }
@@ -129,7 +129,7 @@ impl MonitoredCertificate {
     }
 }
 
-/// When a certificate, or of several in a file the one that ends first, is valid.
+/// Validity period of a certificate; of several in a file, that of the first to expire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateLifetime {
     origin: String,
@@ -146,7 +146,7 @@ pub enum ExpiryUrgency {
 }
 
 impl CertificateLifetime {
-    /// What is to be reported now, if anything.
+    /// Returns the message to report now, if any.
     pub fn report(&self, now: OffsetDateTime) -> Option<(ExpiryUrgency, String)> {
         let Self { origin, role, begins, ends } = self;
         let (left, remedy, on) = (*ends - now, role.remedy(), timestamp::format(*ends));
@@ -162,7 +162,7 @@ impl CertificateLifetime {
     }
 }
 
-/// Reports certificates before and after their end.
+/// Reports certificates that expire soon or have expired.
 pub struct ExpiryMonitor {
     monitored: Arc<[MonitoredCertificate]>,
     clock: Clock,
@@ -171,7 +171,7 @@ pub struct ExpiryMonitor {
 }
 
 impl ExpiryMonitor {
-    /// Reports on these. [`ExpiryMonitor::check`] does it.
+    /// Creates a monitor of these certificates; call [`ExpiryMonitor::check`] periodically.
     pub fn new(monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
         let monitored: Arc<[MonitoredCertificate]> = monitored.into();
         let registry = MetricsRegistry::new();
@@ -191,7 +191,7 @@ impl ExpiryMonitor {
             let name = monitored.name.as_str();
             let report = match monitored.read() {
                 Ok(lifetime) => lifetime.report(now),
-                // Its reader reports it.
+                // The component that uses the file reports the error.
                 Err(_) => continue,
             };
             let Some((urgency, text)) = report else {

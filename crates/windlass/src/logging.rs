@@ -1,4 +1,4 @@
-//! The log: to standard error, as text or JSON.
+//! Logging to standard error, as text or JSON.
 
 use std::io::{IsTerminal, stderr};
 
@@ -10,7 +10,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::cli::{LogArgs, LogFormat, LogLevel};
 
-/// Starts logging for the whole process.
+/// Installs the logger for the whole process.
 pub fn start(arguments: &LogArgs) {
     let layer = match arguments.log_format {
         LogFormat::Text => {
@@ -22,7 +22,7 @@ pub fn start(arguments: &LogArgs) {
         }
     };
     let layer = layer.with_filter(targets(level(arguments)));
-    // Fails only if logging has been started before, and then there is a log.
+    // Fails only if a logger is already installed.
     let _ = tracing_subscriber::registry().with(layer).try_init();
 }
 
@@ -36,14 +36,15 @@ fn level(arguments: &LogArgs) -> LevelFilter {
     }
 }
 
-/// These log each error that they also return, and those who get it say what was being done.
+/// These targets log errors that they also return; callers report them with context.
 const ECHOES: [&str; 2] = ["kube_client::client::builder", "kube_runtime::watcher"];
 
-/// What libraries have to say about every frame drowns our own words, so that comes with trace only.
+/// Selects what is logged at a level. Libraries log every frame, so their events are included with
+/// trace only.
 fn targets(level: LevelFilter) -> Targets {
     let libraries = if level == LevelFilter::TRACE { level } else { level.min(LevelFilter::INFO) };
     let echoes = if level == LevelFilter::TRACE { level } else { LevelFilter::OFF };
-    // A prefix: the crates are called windlass_server and so on.
+    // Matches by prefix, which includes crates such as windlass_server.
     Targets::new()
         .with_default(libraries)
         .with_target("windlass", level)

@@ -1,4 +1,4 @@
-//! The doorway: reads the command line, sets up logging, runs the command.
+//! Entry point: parses the command line, starts logging and runs the command.
 
 mod cli;
 mod cluster_identity;
@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// 128 and the number of SIGINT.
+/// Exit code after SIGINT: 128 plus the signal number.
 const INTERRUPTED: u8 = 130;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Serving: joins the store, the server and the controllers.
+//! Runs the store, the server and the controllers in one process.
 
 pub mod certificates;
 mod files;
@@ -41,7 +41,7 @@ use crate::descriptors::{connection_limits, raise_limit};
 use crate::{cluster_identity, shell};
 use certificates::CertificateMaintainer;
 
-/// Everything a server has to know before it starts.
+/// Settings with which a server starts.
 pub struct ServerSettings {
     /// Bound already, so that the port is known, but not listening.
     pub listener: TcpListener,
@@ -49,51 +49,51 @@ pub struct ServerSettings {
     pub store: StoreBackend,
     /// Serving certificate and key; reloaded on change.
     pub tls: TlsFiles,
-    /// What to verify client certificates with.
+    /// PEM file of the CAs that verify client certificates.
     pub client_ca: PathBuf,
     /// CSV file of static bearer tokens; `None` disables them.
     pub token_auth_file: Option<PathBuf>,
     /// Key files that sign and verify service-account tokens.
     pub service_account_keys: ServiceAccountKeys,
-    /// Features that were turned on or off.
+    /// Feature gates that flags enable or disable.
     pub feature_gates: Vec<FeatureGate>,
-    /// Who may call and what is checked.
+    /// Settings of authentication and access checks.
     pub access: AccessArgs,
-    /// How long to go on after SIGTERM while saying that it is not ready.
+    /// How long to keep serving after SIGTERM while /readyz fails.
     pub shutdown_delay: Duration,
-    /// How long requests may go on after that.
+    /// Time for running requests to complete after that.
     pub shutdown_grace: Duration,
-    /// Where etcd is, if objects are kept there; its certificates are monitored.
+    /// Connection to etcd, if it stores the objects; its certificates are monitored.
     pub etcd: EtcdArgs,
-    /// How much is worked on at a time.
+    /// Limits on concurrent requests of the server.
     pub inflight: InflightArgs,
-    /// How many connections may be open.
+    /// Limits on open connections of clients.
     pub connections: ConnectionArgs,
-    /// Where requests are written down.
+    /// Audit policy and destination of the audit log.
     pub audit: AuditArgs,
     /// The address in the endpoints of the Service `default/kubernetes`; chosen if absent.
     pub advertise_address: Option<IpAddr>,
-    /// What the controllers beside the server are told; `None` if there are none, unlike in `up`.
+    /// Options of the embedded controllers; `None` if they do not run in this process, as with
+    /// `windlass server`.
     pub controllers: Option<(IssuingArgs, BundleSyncArgs, NodeMonitorArgs)>,
-    /// The name of this machine as a node beside the server, if it is to be one, and the file of its
-    /// own volumes.
+    /// Node name of the embedded agent, if it runs, and its host projections file.
     pub node: Option<(String, Option<PathBuf>)>,
-    /// The data directory; holding it keeps others out of it.
+    /// The data directory, locked against other processes.
     pub data: DataDir,
-    /// The fingerprint of the CA that all servers on one store sign kubelets' serving certificates with;
+    /// Fingerprint of the CA with which all servers on one store sign kubelet serving certificates;
     /// `None` without other servers.
     pub kubelet_serving_ca: Option<String>,
 }
 
 /// Storage backend that holds all objects.
 pub enum StoreBackend {
-    /// In a database in this directory.
+    /// Embedded database in this directory.
     Directory(PathBuf),
-    /// In a store that other servers use, too.
+    /// Store that other servers share.
     Shared(Arc<dyn Store>),
 }
 
-/// A certificate chain and its key, in files that are read again when they change.
+/// Files of a certificate chain and its key; reloaded on change.
 #[derive(Clone, Debug)]
 pub struct TlsFiles {
     /// PEM file with the leaf first, followed by intermediates.
@@ -102,34 +102,35 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Keys of service-account tokens, in files.
+/// Key files of service-account tokens.
 #[derive(Clone, Debug)]
 pub struct ServiceAccountKeys {
-    /// The private key that signs.
+    /// Private key that signs new tokens.
     pub signing: PathBuf,
-    /// The keys that verify; may be public or private.
+    /// Keys that verify tokens; public or private.
     pub verifying: Vec<PathBuf>,
 }
 
 impl ServiceAccountKeys {
-    /// Those of a data directory.
+    /// Returns the key files of a data directory.
     pub fn from_layout(layout: &DataDirLayout) -> Self {
         Self { signing: layout.pki_file("sa.key"), verifying: vec![layout.pki_file("sa.pub")] }
     }
 }
 
-/// Connections that may wait to be accepted: every agent of a fleet, after a restart.
+/// Maximum number of connections that wait to be accepted: after a restart, all agents of a fleet
+/// reconnect.
 const BACKLOG: i32 = 4096;
 
-/// How long the end waits until the server's address is withdrawn; a store that is cut off would
-/// hold it up, and the address then expires.
+/// Timeout for withdrawing the server's address at shutdown. An unreachable store would block the
+/// shutdown; the address then expires.
 const WITHDRAWAL: Duration = Duration::from_secs(2);
 
-/// Serves until SIGTERM or SIGINT.
+/// Serves until SIGTERM or SIGINT is received.
 pub fn serve(settings: ServerSettings) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let outcome = runtime.block_on(run(settings));
-    // Reads that block do not hold up the end.
+    // Blocking reads must not delay the shutdown.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
@@ -137,11 +138,11 @@ pub fn serve(settings: ServerSettings) -> Result<()> {
 async fn run(settings: ServerSettings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
     let (leave, leaving) = watch::channel(false);
-    // Before anything is served, so that a bad file is told of and nothing has happened.
+    // Validate the files before serving, so that an invalid one is reported without side effects.
     let metrics = MetricsRegistry::new();
     let mut options = controller_options(&settings, &metrics)?;
     if let (Some(options), StoreBackend::Shared(_)) = (&mut options, &settings.store) {
-        // Others may have the same controllers beside them.
+        // Other servers may run the same controllers.
         options.election = Some(LeaderElection::new(data_dir::identity()));
     }
     let node = settings.node.as_ref().map(|(name, projections)| {
@@ -173,12 +174,12 @@ async fn run(settings: ServerSettings) -> Result<()> {
     let serving = tokio::spawn(serving);
     let advertised = advertised_address(settings.advertise_address, address);
     let advertiser = tokio::spawn(windlass_server::advertise_endpoints(server.clone(), advertised));
-    // Ends with the runtime.
+    // Runs until the runtime shuts down.
     tokio::spawn(certificates.run());
     let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
     let layout = &settings.data.layout;
     let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
-    // Before anybody hears that it is ready: who hears it may already send the signal.
+    // Install the handlers before reporting readiness: a signal may follow at once.
     let told = signals()?;
     print_ready_line(&settings.data);
     if controllers.is_some() {
@@ -192,14 +193,14 @@ async fn run(settings: ServerSettings) -> Result<()> {
     let again = signals()?;
     leave.send_replace(true);
     if ended.is_ok() && !settings.shutdown_delay.is_zero() {
-        // Balancers see that it is not ready and turn away; until then they find everything as it was.
+        // Load balancers notice that the server is not ready; until then it keeps serving.
         tokio::select! {
             () = tokio::time::sleep(settings.shutdown_delay) => {}
             () = again => {}
             _ = store.failed() => {}
         }
     }
-    // Soon over: it writes at most three objects, through a server that still answers.
+    // Takes little time: it writes at most three objects, and the server still responds.
     tokio::time::timeout(WITHDRAWAL, advertiser).await.ok();
     down.send_replace(true);
     if let Some(node) = node
@@ -211,16 +212,16 @@ async fn run(settings: ServerSettings) -> Result<()> {
     if let Some(controllers) = controllers {
         controllers.await.context("controllers panicked")?;
     }
-    // Nobody is answered any more: what was is on the disk before the process ends.
+    // No more requests are served: flush the audit log before the process exits.
     server.audit.close();
-    // Why it ended comes first; a store that failed does not close well either.
+    // The reason of the exit takes precedence; a failed store also fails to close.
     let closed = store.close().await;
     ended?;
     Ok(closed?)
 }
 
-/// The address that other machines reach this server at, chosen as kube-apiserver does. `None` on a
-/// machine without a network.
+/// Returns the address at which other machines reach this server, selected as in kube-apiserver;
+/// `None` on a machine without a network.
 fn advertised_address(given: Option<IpAddr>, listen: SocketAddr) -> Option<SocketAddr> {
     let reachable = |ip: &IpAddr| !ip.is_loopback() && !ip.is_unspecified();
     let listen_ip = Some(listen.ip()).filter(reachable);
@@ -228,8 +229,8 @@ fn advertised_address(given: Option<IpAddr>, listen: SocketAddr) -> Option<Socke
     Some(SocketAddr::new(ip, listen.port())).filter(|address| reachable(&address.ip()))
 }
 
-/// The address of the interface that has the default route. Connecting a datagram socket asks the
-/// kernel for a route and sends nothing; the address is one of those reserved for documentation.
+/// Returns the address of the interface with the default route. Connecting a datagram socket makes
+/// the kernel select a route and sends nothing; the destination is reserved for documentation.
 fn default_route_address(is_ipv6: bool) -> Option<IpAddr> {
     let (local, remote) =
         if is_ipv6 { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
@@ -280,7 +281,7 @@ async fn assemble(
     Ok((server, tls))
 }
 
-/// What other parts of the process count.
+/// Returns the metrics of other parts of the process.
 fn metric_sources(
     node: Option<&node::EmbeddedNode>,
     certificates: &Arc<CertificateMaintainer>,
@@ -341,9 +342,10 @@ fn controllers(
     tokio::spawn(windlass_controllers::run(client, options, shutdown))
 }
 
-/// What the controllers beside the server are told. Only what the client CA signs is a login, and
-/// only the server's own certificate is from the CA that clients verify the server with, so neither
-/// signs for anybody else: the serving certificates of nodes have a CA of their own.
+/// Returns the options of the embedded controllers. Only the client CA issues certificates for
+/// authentication, and only the server's own certificate is issued by the CA with which clients
+/// verify the server. Neither signs for other purposes: kubelet serving certificates have a
+/// separate CA.
 fn controller_options(
     settings: &ServerSettings,
     metrics: &MetricsRegistry,
@@ -379,8 +381,8 @@ fn name_text(name: &AltName) -> String {
     }
 }
 
-/// Kubernetes' own signers with the CAs of a data directory. If other servers have recorded which
-/// CA they sign kubelets' serving certificates with, no other one is used here.
+/// Returns the built-in signers with the CAs of a data directory. If other servers have recorded
+/// their CA of kubelet serving certificates, only that one is used.
 fn built_in_signers(
     layout: &DataDirLayout,
     recorded: Option<String>,
@@ -420,8 +422,7 @@ fn warn_of_serving_ca(root_ca: &Path, custom: &[CustomSigner]) -> Result<()> {
     Ok(())
 }
 
-/// The user's own signers: those of the file that is named, or else of the one in the data
-/// directory, if there is one.
+/// Loads the custom signers of the named file, or of the file in the data directory if it exists.
 fn custom_signers(
     layout: &DataDirLayout,
     issuing: &IssuingArgs,
@@ -434,19 +435,19 @@ fn custom_signers(
     }
 }
 
-/// One line for the person who started it, on standard output; logs go to standard error.
+/// Prints one line for the user on standard output; logs go to standard error.
 fn print_ready_line(data: &DataDir) {
     let mut line = format!("windlass is ready at {}", data.url);
     if data.has_kubeconfig() {
         line.push_str(&format!(" (kubeconfig: {})", data.layout.kubeconfig().display()));
     }
     line.push('\n');
-    // Who closed standard output does not want to know.
+    // Ignore the error if standard output is closed.
     let _ = std::io::stdout().write_all(line.as_bytes());
     let _ = std::io::stdout().flush();
 }
 
-/// How nodes join. A token is a credential, so none is made until somebody wants one.
+/// Logs how nodes join. A token is a credential, so none is created until it is requested.
 fn log_join_command(data: &DataDir) {
     let kubeconfig = data.layout.kubeconfig();
     let kubeconfig = kubeconfig.to_string_lossy();
@@ -454,7 +455,8 @@ fn log_join_command(data: &DataDir) {
     tracing::info!("to join a node, run: windlass token create --kubeconfig {kubeconfig}");
 }
 
-/// From now on SIGTERM and SIGINT do not end the process but what this returns.
+/// Installs handlers for SIGTERM and SIGINT; the returned future completes when one is received,
+/// instead of the process being terminated.
 pub fn signals() -> Result<impl Future<Output = ()>> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

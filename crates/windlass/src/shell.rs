@@ -1,8 +1,8 @@
-//! Words as a shell reads them, for commands that people copy.
+//! Shell quoting, for commands that users copy.
 
 use std::borrow::Cow;
 
-/// A word that means itself, in quotes if it needs them.
+/// Quotes a word for the shell if necessary.
 pub fn word(text: &str) -> Cow<'_, str> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@%+,".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

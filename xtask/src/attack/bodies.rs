@@ -1,4 +1,5 @@
-//! Bodies just below the limit whose every element is wrong, so that each costs an error.
+//! Bodies just below the size limit in which every element is invalid, so that each causes an
+//! error.
 
 use std::time::Duration;
 
@@ -14,20 +15,20 @@ use windlass_testkit::HttpProtocol;
 use super::AttackGuard;
 use super::target::AttackTarget;
 
-/// The limit on a request body, in Kubernetes and here.
+/// Request body limit of Kubernetes and of Windlass.
 const BODY: usize = 3 << 20;
 /// Concurrent review requests of the attacker.
 const REVIEWS: usize = 4;
 /// Elements of a review's selector, and of a signing request's usages.
 const REQUIREMENTS: usize = 115_000;
 const USAGES: usize = 700_000;
-/// How long an answer is waited for.
+/// Timeout for a response of the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const REVIEW: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 const SIGNING: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// Four reviews and a signing request at the same time.
+/// Sends four reviews and a signing request concurrently.
 pub async fn post(target: &AttackTarget) -> Result<AttackGuard> {
     let mut requests: Vec<(&str, Bytes)> = (0..REVIEWS)
         .map(|number| {
@@ -71,7 +72,7 @@ fn signing_request() -> Bytes {
     filled(&head, r#""!""#, USAGES, "]}}")
 }
 
-/// So many elements between a head and a tail, or as many as the limit on a body allows.
+/// Repeats an element between head and tail `count` times, or as often as the body limit allows.
 fn filled(head: &str, element: &str, count: usize, tail: &str) -> Bytes {
     let count = count.min((BODY - head.len() - tail.len()) / (element.len() + 1));
     let elements = vec![element; count].join(",");

@@ -1,4 +1,4 @@
-//! Idle anonymous connections, more than a server with a soft limit of 1024 open files can have.
+//! Idle anonymous connections: more than a server with a soft limit of 1024 open files can hold.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::AttackGuard;
 use super::target::AttackTarget;
 
 const CONNECTIONS: usize = 1_500;
-/// Connections that are being set up at a time.
+/// Number of concurrent connection setups.
 const SETUPS: usize = 32;
 
 /// Opens connections that never send a request.
@@ -22,7 +22,7 @@ pub async fn connect(target: &AttackTarget) -> Result<AttackGuard> {
         let (client, places) = (target.anonymous.clone(), places.clone());
         connections.spawn(async move {
             let _place = places.acquire().await?;
-            // A server that defends itself refuses.
+            // A server that defends itself rejects connections.
             anyhow::Ok(client.negotiate(HttpProtocol::Http2).await.ok())
         });
     }

@@ -1,4 +1,4 @@
-//! The honest client: an administrator's requests, one every 50 ms, and how long each takes.
+//! The honest client: an administrator's requests, one every 50 ms, and their latencies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use crate::bench::memory;
 
 /// Pause between two requests of the honest client.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// A request that takes longer has failed.
+/// Timeout after which a request has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Every so many requests come over a new connection.
+/// Every n-th request uses a new connection.
 const NEW_CONNECTION: usize = 5;
 
 const PATHS: [&str; 3] = ["/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces?limit=50"];
@@ -31,22 +31,22 @@ pub struct HonestClient {
     peak: Arc<AtomicU64>,
 }
 
-/// All requests: when each was sent, how long it took, and whether it succeeded.
+/// All requests: time sent, latency, and success.
 #[derive(Default)]
 pub struct LatencySamples(Vec<(Instant, Duration, bool)>);
 
-/// The requests of one phase.
+/// Latencies of the requests of one phase.
 #[derive(Default)]
 pub struct PhaseLatencies {
     /// Longest latency of the phase.
     pub worst: Duration,
     pub count: usize,
-    /// How many did not succeed.
+    /// Number of failed requests in the phase.
     pub failed: usize,
 }
 
 impl HonestClient {
-    /// Begins, on a thread and a runtime without attackers.
+    /// Starts the client on a separate thread and runtime.
     pub fn start(target: &AttackTarget) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let peak = Arc::new(AtomicU64::new(0));
@@ -61,12 +61,13 @@ impl HonestClient {
         Ok(Self { stop, work, peak })
     }
 
-    /// Forgets the highest memory so far.
+    /// Resets the recorded peak memory.
     pub fn reset_peak(&self) {
         self.peak.store(0, Ordering::Relaxed);
     }
 
-    /// Ends; the requests, and the highest memory of the server since the last reset if its process is known.
+    /// Stops the client. Returns the latencies and the server's peak memory since the last reset,
+    /// if its process is known.
     pub fn stop(self) -> Result<(LatencySamples, Option<u64>)> {
         self.stop.send_replace(true);
         let samples = self.work.join().ok().context("the honest client panicked")??;
@@ -109,7 +110,7 @@ async fn send_requests(
     Ok(samples)
 }
 
-/// One request, over a new connection if there is none.
+/// Sends one request, on a new connection if there is none.
 async fn request(
     client: &HttpClient,
     connection: &mut Option<HttpConnection>,
@@ -124,7 +125,8 @@ async fn request(
 }
 
 impl LatencySamples {
-    /// Those that ended before `begun`, those that were open during the attack, and those sent after `ended`.
+    /// Splits into requests that ended before `begun`, were open during the attack, or were sent
+    /// after `ended`.
     pub fn split(&self, begun: Instant, ended: Instant) -> [PhaseLatencies; 3] {
         let mut phases: [PhaseLatencies; 3] = Default::default();
         for (sent, took, succeeded) in &self.0 {

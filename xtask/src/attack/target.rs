@@ -1,4 +1,4 @@
-//! The server that is attacked: started here, or running on a loopback address.
+//! The attacked server: started here, or running on a loopback address.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,28 +21,28 @@ const HONEST: &str = "honest-token";
 /// Bearer token of the administrator who attacks.
 const ATTACKER: &str = "attacker-token";
 
-/// The soft limit on open files that most systems give a service.
+/// Soft limit on open files that most systems give a service.
 const FILES: u64 = 1024;
 
-/// Longer than any healthy start.
+/// Start timeout; longer than any healthy start.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longer than any healthy stop.
+/// Stop timeout; longer than any healthy stop.
 const STOP: Duration = Duration::from_secs(5);
 
 /// The attacked server; killed on drop if it was started here.
 pub struct AttackTarget {
     /// Client without credentials, authenticated as system:anonymous.
     pub anonymous: HttpClient,
-    /// An administrator who attacks: their requests are authorized.
+    /// Attacking administrator, whose requests are authorized.
     pub attacker: HttpClient,
-    /// An administrator who does not.
+    /// Administrator whose latency is measured.
     pub honest: HttpClient,
     pid: Option<u32>,
     child: Option<(Child, TempDir)>,
 }
 
 impl AttackTarget {
-    /// Starts a server on a fresh directory, with a soft limit of 1024 open files.
+    /// Starts a server on an empty directory, with a soft limit of 1024 open files.
     pub async fn start(binary: &Path) -> Result<Self> {
         let scratch = tempfile::tempdir()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
@@ -83,29 +83,29 @@ impl AttackTarget {
         })
     }
 
-    /// A server that runs already, on a loopback address.
+    /// Attacks a running server on a loopback address.
     pub fn running(url: &str, token: &str, pid: Option<u32>) -> Result<Self> {
         let anonymous = HttpClient::unverified(loopback(url)?);
         let honest = anonymous.with_token(token);
         Ok(Self { attacker: honest.clone(), honest, anonymous, pid, child: None })
     }
 
-    /// Resident memory in bytes; none if the process is not known.
+    /// Returns the resident memory in bytes; `None` if the process is unknown.
     pub fn memory(&self) -> Result<Option<u64>> {
         self.pid.map(|pid| memory(pid, "VmRSS:")).transpose()
     }
 
-    /// CPU time in seconds; none if the process is not known.
+    /// Returns the CPU time in seconds; `None` if the process is unknown.
     pub fn cpu_seconds(&self) -> Result<Option<f64>> {
         self.pid.map(process_cpu_seconds).transpose()
     }
 
-    /// The process id, if it is known.
+    /// Returns the process ID, if known.
     pub fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Stops a server that was started here; kills it if it is still busy with the attack.
+    /// Stops a server that was started here; kills it if the attack still keeps it busy.
     pub async fn stop(self) -> Result<()> {
         let (Some((mut child, _scratch)), Some(pid)) = (self.child, self.pid) else {
             return Ok(());
@@ -125,7 +125,7 @@ impl AttackTarget {
     }
 }
 
-/// The address of a URL, which must be a loopback address: no other server is attacked.
+/// Parses a URL's address, which must be a loopback address: other servers must not be attacked.
 fn loopback(url: &str) -> Result<SocketAddr> {
     let host = url.strip_prefix("https://").context("--server is not an https:// URL")?;
     let address: SocketAddr = host

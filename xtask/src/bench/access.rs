@@ -1,8 +1,8 @@
-//! What it costs to find out who calls and what they may do.
+//! Cost of authentication and authorization.
 //!
-//! The same object is read over and over by different callers, and the server's processor time is divided
-//! by the number of reads. The callers take turns within one run, because the machine is shared: only the
-//! differences mean something.
+//! Different callers read the same object repeatedly, and the server's CPU time is divided by the
+//! number of reads. The callers take turns within one run, because the machine is shared: only the
+//! differences are meaningful.
 
 use std::fs;
 use std::process::Command;
@@ -23,12 +23,12 @@ use super::server::{READER, ServerProcess};
 use super::table::{ResultTable, TableRow};
 
 const CLIENTS: usize = 8;
-/// Turns of each caller; the median counts.
+/// Turns per caller; the median counts.
 const TURNS: usize = 5;
 const ROLES: usize = 1_000;
 const BINDINGS: usize = 5_000;
 
-/// Measure callers of every sort before and after there are many roles.
+/// Measures all types of callers before and after many roles are created.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let data = bench.scratch.join("access");
     let server = ServerProcess::start(bench, &data).await?;
@@ -75,7 +75,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     server.stop().await
 }
 
-/// The median processor time of one read in microseconds, for each caller.
+/// Returns the median CPU time of one read in microseconds, for each caller.
 async fn measure_median_cpu(
     server: &ServerProcess,
     callers: &[(&HttpClient, HttpProtocol, Duration)],
@@ -128,7 +128,7 @@ async fn cost(
     Ok((server.cpu_seconds()? - before) * 1e6 / done as f64)
 }
 
-/// Roles that are nobody's business here, and bindings of them to others.
+/// Creates roles and bindings that do not concern the measured callers.
 async fn many_roles(admin: &HttpClient) -> Result<()> {
     let mut workers = JoinSet::new();
     for worker in 0..CLIENTS {
@@ -162,7 +162,7 @@ fn role(name: &str) -> Value {
     })
 }
 
-/// Binds to the user, to the certificate's group and to the account alike.
+/// Binds a role to the user, the certificate's group and the service account.
 fn binding(name: &str, role: &str, user: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -182,7 +182,7 @@ pub async fn post(client: &HttpClient, plural: &str, object: &Value) -> Result<(
     Ok(())
 }
 
-/// A token of the service account `reader`.
+/// Returns a token of the service account `reader`.
 async fn account_token(admin: &HttpClient) -> Result<String> {
     let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
@@ -197,7 +197,7 @@ async fn account_token(admin: &HttpClient) -> Result<String> {
     Ok(answer["status"]["token"].as_str().context("no token in the answer")?.to_owned())
 }
 
-/// The user `reader` with a client certificate instead of a token.
+/// Returns a client for the user `reader` with a client certificate instead of a token.
 fn certificate_user(
     bench: &BenchContext,
     data: &std::path::Path,

@@ -1,4 +1,4 @@
-//! Trust Bundles on their way into every namespace: one for many namespaces, and many at once.
+//! Distribution of trust Bundles to every namespace: one to many namespaces, and many at once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,16 +19,17 @@ use super::volumes::RootCertificates;
 
 const BUNDLES: &str = "/apis/trust.cert-manager.io/v1alpha1/bundles";
 const LABEL: &str = "trust.cert-manager.io/bundle";
-/// How many certificates one has, as many as a system's store.
+/// Certificates per Bundle, as many as a system trust store has.
 const CERTIFICATES: usize = 140;
-/// How many there are at once.
+/// Number of Bundles created at once.
 const MANY: usize = 100;
-/// When controllers have certainly looked at everything.
+/// Time after which controllers have certainly reconciled everything.
 const SETTLE: Duration = Duration::from_secs(5);
 /// Upper limit for each wait; a longer one fails the run.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Measure how long it takes until a Bundle is everywhere, how much is written, and what it takes.
+/// Measures the time until a Bundle reaches every namespace, the number of writes, and the
+/// resources used.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let count = if bench.args.quick { 100 } else { 2_000 };
     let data = bench.scratch.join("bundles");
@@ -36,7 +37,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let mut admin = server.client.connect_with(HttpProtocol::Http1).await?;
     create_namespaces(&mut admin, count).await?;
     let controllers = controllers(bench, &data)?;
-    // Starting is not what is measured.
+    // Startup is not part of the measurement.
     tokio::time::sleep(SETTLE).await;
     let mut roots = RootCertificates::new(CERTIFICATES)?;
     let title = format!("a Bundle of {CERTIFICATES} certificates in {count} namespaces");
@@ -57,7 +58,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     add_memory(table, &title, &controllers)?;
     controllers.stop().await?;
 
-    // Another process looks at everything anew.
+    // A new process reconciles everything again.
     let controllers = self::controllers(bench, &data)?;
     tokio::time::sleep(SETTLE).await;
     let third = targets(&mut admin, "all").await?;
@@ -70,7 +71,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     server.stop().await
 }
 
-/// Controllers in a process of their own, so that their memory is their own.
+/// Starts controllers in a separate process, so that their memory is measured separately.
 fn controllers(bench: &BenchContext, data: &Path) -> Result<ChildProcess> {
     let mut command = Command::new(&bench.binary);
     command.args(["controllers", "--leader-elect=false"]);
@@ -84,7 +85,7 @@ fn add_memory(table: &mut ResultTable, title: &str, controllers: &ChildProcess) 
     Ok(())
 }
 
-/// Many Bundles, each for as many namespaces as there are for each of them.
+/// Measures many Bundles, each for one group of namespaces.
 async fn measure_many(client: &HttpClient, table: &mut ResultTable, count: usize) -> Result<()> {
     let mut admin = client.connect_with(HttpProtocol::Http1).await?;
     let roots = RootCertificates::new(3)?;
@@ -107,7 +108,7 @@ async fn measure_many(client: &HttpClient, table: &mut ResultTable, count: usize
     Ok(())
 }
 
-/// In how many groups namespaces are.
+/// Returns the number of namespace groups.
 fn groups(count: usize) -> usize {
     count.min(MANY)
 }
@@ -117,7 +118,7 @@ async fn create_namespaces(admin: &mut HttpConnection, count: usize) -> Result<(
         let labels = json!({"group": group.to_string()});
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
     };
-    // With those that are there already, it is as many as wanted.
+    // Existing namespaces count towards the number.
     for number in 0..count {
         let namespace = namespace(&format!("ns-{number}"), number % groups(count));
         admin.expect(Method::POST, "/api/v1/namespaces", namespace.to_string().into()).await?;
@@ -126,7 +127,7 @@ async fn create_namespaces(admin: &mut HttpConnection, count: usize) -> Result<(
 }
 
 fn bundle(name: &str, roots: &RootCertificates, selector: &Value) -> Value {
-    // Namespaces of the system are in no group.
+    // System namespaces are in no group.
     let mut selector = selector.clone();
     if selector.get("matchLabels").is_none() {
         selector = json!({"matchExpressions": [{"key": "group", "operator": "Exists"}]});
@@ -155,8 +156,7 @@ async fn put(admin: &mut HttpConnection, bundle: &Value, method: Method) -> Resu
     Ok(())
 }
 
-/// Waits until the Bundle says that it is in sync and there are so many targets, all of them others
-/// than before.
+/// Waits until the Bundle is synced and has `count` targets, all of which differ from before.
 async fn wait_until_all(
     client: &HttpClient,
     name: &str,
@@ -190,7 +190,7 @@ fn is_synced(bundle: &Value) -> bool {
     })
 }
 
-/// The versions of its targets, by namespace.
+/// Returns the resource versions of the Bundle's targets by namespace.
 async fn targets(admin: &mut HttpConnection, name: &str) -> Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let mut more = String::new();

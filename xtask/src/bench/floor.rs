@@ -1,5 +1,5 @@
-//! What the machine itself allows: no server can write durably faster than its disk syncs, nor
-//! accept connections faster than its processor signs.
+//! Hardware limits: no server can write durably faster than its disk syncs, nor accept connections
+//! faster than its processor signs.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -19,10 +19,10 @@ use super::BenchContext;
 use super::server::{ServerProcess, prefix};
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 
-/// As many as the rates are measured with.
+/// Number of clients, as for the request rates.
 const CLIENTS: usize = 16;
 
-/// Measure the disk and the handshakes.
+/// Measures disk syncs and TLS handshakes.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let spread = measure_fsync(bench)?;
     table.add(
@@ -45,7 +45,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     Ok(())
 }
 
-/// The store of a server with this data directory, which must not run if it is an embedded one.
+/// Opens the store of a data directory; the server must not be running if the store is embedded.
 pub fn open(bench: &BenchContext, data: &Path) -> Result<Arc<dyn Store>> {
     Ok(match &bench.etcd {
         Some(etcd) => {
@@ -57,7 +57,7 @@ pub fn open(bench: &BenchContext, data: &Path) -> Result<Arc<dyn Store>> {
     })
 }
 
-/// Writes of 1 KiB straight into the store, each of which the feed has told of.
+/// Writes 1 KiB values directly to the store and waits until the watch reports each.
 async fn puts(bench: &BenchContext, store: Arc<dyn Store>) -> Result<TableRow> {
     let lasts = bench.phase();
     let started = Instant::now();

@@ -1,5 +1,5 @@
-//! Certificates of nodes, from the request being sent to the certificate being seen by a watch:
-//! created, approved by itself, signed, and every step of it on the disk.
+//! Node certificates, from sending the request until a watch sees the certificate: created,
+//! auto-approved, signed, and every step durable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,19 +27,19 @@ use super::watchers::raise_file_limit;
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 
-/// Clients of the burst, each on a connection of its own.
+/// Number of clients in the burst, each with its own connection.
 pub const CLIENTS: usize = 32;
 
-/// Connections being set up at the same time.
+/// Number of concurrent connection setups.
 const SETUPS: usize = 64;
 
-/// Nobody waits longer than this for a certificate.
+/// Timeout for a single certificate.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What the server says when it has too much to do.
+/// Delay that an overloaded server asks for.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Measure a burst that few clients send, and many nodes that start at once.
+/// Measures a burst from few clients, and many nodes that start at once.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let (burst, nodes) = if bench.args.quick { (200, 200) } else { (1_000, 5_000) };
     measure_burst(bench, table, burst).await?;
@@ -47,11 +47,11 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     measure_nodes(bench, table, nodes).await
 }
 
-/// As many requests as there are, by few clients, as fast as they can; one watch sees them all.
+/// Measures requests from few clients at full speed; one watch sees them all.
 async fn measure_burst(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     let server = start(bench, "issuing-burst").await?;
     let nodes = [server.client.with_token(READER)];
-    // What is set up once is not what is measured.
+    // Warms up, so that one-time setup is not measured.
     burst(&server.client, &nodes, "warm", 64).await?;
     let before = server.cpu_seconds()?;
     let (took, samples) = burst(&server.client, &nodes, "node", count).await?;
@@ -72,7 +72,7 @@ async fn measure_burst(bench: &BenchContext, table: &mut ResultTable, count: usi
     server.stop().await
 }
 
-/// Requests of many nodes through few connections: what the certificates alone cost.
+/// Measures requests of many nodes through few connections: the cost of the certificates alone.
 async fn measure_backlog(
     bench: &BenchContext,
     table: &mut ResultTable,
@@ -98,7 +98,8 @@ fn mebibytes(server: &ServerProcess) -> Result<f64> {
     Ok(server.peak_memory()? as f64 / f64::from(1 << 20))
 }
 
-/// Nodes as they are: each has a connection, asks on it, and watches its own request.
+/// Measures realistic nodes: each has a connection, sends its request on it, and watches that
+/// request.
 async fn measure_nodes(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     raise_file_limit(count as u64 + 256)?;
     let server = start(bench, "issuing-nodes").await?;
@@ -144,14 +145,14 @@ async fn measure_nodes(bench: &BenchContext, table: &mut ResultTable, count: usi
     server.stop().await
 }
 
-/// A server on which one user may have nodes' certificates approved.
+/// Starts a server on which one user may have node certificates auto-approved.
 async fn start(bench: &BenchContext, name: &str) -> Result<ServerProcess> {
     let server = ServerProcess::start(bench, &bench.scratch.join(name)).await?;
     allow(&server.client).await?;
     Ok(server)
 }
 
-/// Lets one user have nodes' certificates approved.
+/// Allows auto-approval of one user's node certificates.
 pub async fn allow(admin: &HttpClient) -> Result<()> {
     let roles = [
         "system:node-bootstrapper",
@@ -170,8 +171,8 @@ pub async fn allow(admin: &HttpClient) -> Result<()> {
     Ok(())
 }
 
-/// Has so many requests sent by clients that are spread over `nodes`; a watch of `admin` sees all
-/// certificates. Returns how long that took, and how long each took.
+/// Sends requests from clients spread over `nodes`; a watch of `admin` sees all certificates.
+/// Returns the total time and the latencies.
 pub async fn burst(
     admin: &HttpClient,
     nodes: &[HttpClient],
@@ -216,7 +217,7 @@ pub async fn burst(
     Ok((last.duration_since(began), samples))
 }
 
-/// When the certificate of each of so many requests was first seen.
+/// Records when each request's certificate was first seen.
 async fn observe_certificates(
     mut stream: Incoming,
     prefix: String,
@@ -237,13 +238,13 @@ async fn observe_certificates(
     Ok(seen)
 }
 
-/// Ask for a certificate and wait for it, as a kubelet does.
+/// Requests a certificate and waits for it, like a kubelet.
 async fn bootstrap(mut connection: HttpConnection, name: &str) -> Result<()> {
     loop {
         let (status, answer) = connection.fetch(Method::POST, REQUESTS, request(name)).await?;
         match status {
             StatusCode::CREATED => break,
-            // Every client of Kubernetes waits as it is told, and asks again.
+            // Every Kubernetes client waits for Retry-After and retries.
             StatusCode::TOO_MANY_REQUESTS => tokio::time::sleep(RETRY_AFTER).await,
             _ => bail!("{status}: {}", String::from_utf8_lossy(&answer)),
         }
@@ -259,7 +260,7 @@ async fn bootstrap(mut connection: HttpConnection, name: &str) -> Result<()> {
     }
 }
 
-/// The lines that are complete after the next piece of a stream.
+/// Returns the lines completed by the next chunk of a stream.
 async fn lines(stream: &mut Incoming, rest: &mut BytesMut) -> Result<Vec<Bytes>> {
     let Some(frame) = stream.frame().await else { bail!("a watch ended") };
     if let Ok(data) = frame?.into_data() {
@@ -277,7 +278,7 @@ fn has_certificate(event: &Bytes) -> bool {
     event.windows(FIELD.len()).any(|window| window == FIELD)
 }
 
-/// The object's name, which begins as `prefix` says; managed fields have no such names.
+/// Returns the object's name, which begins with `prefix`; managed fields have no such names.
 fn event_name(event: &Bytes, prefix: &str) -> Option<String> {
     let text = std::str::from_utf8(event).ok()?;
     let at = text.find(prefix)? + "\"name\":\"".len();
@@ -303,7 +304,7 @@ async fn connect(client: &HttpClient, count: usize) -> Result<Vec<HttpConnection
     Ok(connections)
 }
 
-/// A node's request; the server verifies its signature every time.
+/// Creates a node's request; the server verifies its signature every time.
 fn request(name: &str) -> Bytes {
     let pem = include_str!("issuing/node.csr");
     let request = STANDARD.encode(pem);

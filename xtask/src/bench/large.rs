@@ -1,4 +1,4 @@
-//! One kind with very many objects: what a start, a list and the memory come to.
+//! One kind with very many objects: startup, list and memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use super::server::ServerProcess;
 use super::table::{ResultTable, TableRow};
 
 const PAGE: usize = 500;
-/// Writes on their way at the same time when the store is filled.
+/// Number of concurrent writes while filling the store.
 const WRITERS: usize = 256;
-/// The one object that is made as clients do, and changed while the others are listed.
+/// Object that is created through the API, and changed while the others are listed.
 const MODEL: &str = "filled-0";
 const MIB: f64 = (1 << 20) as f64;
 
-/// Measure on a store that was filled without a server.
+/// Measures on a store that was filled without a server.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let count: usize = if bench.args.quick { 2_000 } else { 150_000 };
     let data = bench.scratch.join("large");
@@ -44,7 +44,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
         TableRow::lower(format!("{title}: start to ready"), ready, "s")
             .with_note(format!("the bar is 10 s; written straight into the store at {rate:.0}/s")),
     );
-    // Idle is what it holds when nothing has happened for a while; time is what is measured here.
+    // Idle memory is measured after a quiet period.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let idle = server.resident_memory()? as f64 / MIB;
     let peak = server.peak_memory()? as f64 / MIB;
@@ -70,7 +70,7 @@ fn list_row(name: &str, took: Duration) -> TableRow {
     TableRow::lower(name, took.as_secs_f64(), "s")
 }
 
-/// Copies the object that a client made; returns how many a second.
+/// Copies the object that a client created; returns objects per second.
 async fn prefill(store: &Arc<dyn Store>, count: usize) -> Result<f64> {
     let key = format!("core/configmaps/{NAMESPACE}/{MODEL}");
     let model = store.get(&key).await?.context("the model is not where it should be")?;
@@ -102,7 +102,7 @@ async fn prefill(store: &Arc<dyn Store>, count: usize) -> Result<f64> {
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Lists everything in pages, and insists that it is all there, in one state.
+/// Lists everything in pages and checks that it is complete and consistent.
 async fn list(client: &HttpClient, count: usize) -> Result<Duration> {
     let mut connection = client.connect_with(HttpProtocol::Http1).await?;
     let began = Instant::now();
@@ -124,11 +124,11 @@ async fn list(client: &HttpClient, count: usize) -> Result<Duration> {
     Ok(took)
 }
 
-/// The same while a client writes, so that the first page's state is past before the second.
+/// Lists while a client writes, so that the first page's revision is outdated before the second.
 async fn list_while_written(client: &HttpClient, count: usize) -> Result<(Duration, u64)> {
     let (done, ended) = watch::channel(false);
     let mut connection = client.connect_with(HttpProtocol::Http1).await?;
-    // Once before the first page, so that no list is quicker than the first write.
+    // One write before the first page, so that no list is faster than the first write.
     write(&mut connection, 0).await?;
     let writer = tokio::spawn(async move {
         let mut written = 0;
@@ -149,14 +149,14 @@ async fn write(connection: &mut HttpConnection, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// What stands at the beginning of a list.
+/// Metadata at the beginning of a list.
 struct ListHeader {
     version: String,
     next: String,
 }
 
 impl ListHeader {
-    /// Reads it without the items, whose parsing would be most of what is measured.
+    /// Parses the header without the items, whose parsing would dominate the measurement.
     fn parse(answer: &[u8]) -> Result<ListHeader> {
         let end = answer.windows(8).position(|part| part == b"\"items\":");
         let head = answer.get(..end.context("no list")?).unwrap_or_default();
@@ -167,7 +167,7 @@ impl ListHeader {
     }
 }
 
-/// Every object has one UID of its own, and nothing else here has.
+/// Counts UIDs: every object has exactly one, and nothing else here has any.
 fn count_items(answer: &[u8]) -> usize {
     answer.windows(7).filter(|part| *part == b"\"uid\":\"").count()
 }

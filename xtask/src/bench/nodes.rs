@@ -1,4 +1,4 @@
-//! Many nodes in one process: each joins with a bootstrap token, then each replaces its certificate,
+//! Many nodes in one process: each joins with a bootstrap token, then rotates its certificate,
 //! against one server.
 
 use std::fs;
@@ -25,12 +25,12 @@ const TOKEN: &str = "bench1.0123456789abcdef";
 const GROUP: &str = "system:bootstrappers:bench:nodes";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// No fleet takes longer than this.
+/// Timeout for the whole fleet.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// How far the nodes' clocks are put forward, to have certificates of a year replaced.
+/// Clock offset of the nodes that makes certificates of one year due for renewal.
 const AHEAD: time::Duration = time::Duration::days(350);
 
-/// Measure how long all nodes take to join, and to rotate, and what that costs the server.
+/// Measures how long all nodes take to join and to rotate, and the cost for the server.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let count = if bench.args.quick { 50 } else { 1_000 };
     raise_file_limit(count as u64 * 6 + 256)?;
@@ -71,7 +71,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     server.stop().await
 }
 
-/// Makes a token, and lets its bearers and nodes do what they do.
+/// Creates a bootstrap token and the permissions of its bearers and nodes.
 pub async fn prepare(admin: &HttpClient) -> Result<()> {
     let (id, secret) = TOKEN.split_once('.').context("the token has no dot")?;
     let secret = json!({
@@ -106,7 +106,7 @@ pub async fn prepare(admin: &HttpClient) -> Result<()> {
     Ok(())
 }
 
-/// What the bearer of the token begins with.
+/// Returns the bootstrap kubeconfig with the token.
 pub fn kubeconfig(url: &str, ca: &Path) -> String {
     json!({
         "apiVersion": "v1",
@@ -119,7 +119,7 @@ pub fn kubeconfig(url: &str, ca: &Path) -> String {
     .to_string()
 }
 
-/// How many requests for certificates there are.
+/// Returns the number of certificate signing requests.
 async fn requests(admin: &HttpClient) -> Result<usize> {
     let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let list = connection.expect(Method::GET, &format!("{REQUESTS}?limit=1"), Bytes::new()).await?;
@@ -137,14 +137,14 @@ struct NodeFleet {
 }
 
 struct BenchNode {
-    /// The link to the certificate that is in use.
+    /// Symlink to the current certificate.
     current: PathBuf,
-    /// What it led to when the clock was put forward.
+    /// Target of the link when the clock was advanced.
     before: OnceLock<PathBuf>,
 }
 
 impl BenchNode {
-    /// From now on it is much later, until there is another certificate.
+    /// Advances the clock until there is a new certificate.
     fn advance_clock(&self) -> Result<()> {
         let target = fs::read_link(&self.current)?;
         ensure!(self.before.set(target).is_ok(), "the clock was put forward twice");
@@ -191,7 +191,7 @@ impl NodeFleet {
         Ok(Self { nodes, agents, down })
     }
 
-    /// Waits until all nodes are so.
+    /// Waits until all nodes meet the condition.
     async fn wait_until(&mut self, good: impl Fn(&BenchNode) -> bool) -> Result<()> {
         let began = Instant::now();
         let mut next = 0;

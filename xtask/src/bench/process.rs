@@ -1,4 +1,4 @@
-//! A process under measurement, watched through `/proc`.
+//! A measured child process, observed through `/proc`.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,17 +12,17 @@ use tokio::time::timeout;
 
 use super::server::{memory, process_cpu_seconds, to_pid};
 
-/// Longer than any healthy end takes.
+/// Stop timeout; longer than any healthy stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running process. Dropping it kills it.
+/// A running process; killed on drop.
 pub struct ChildProcess {
     child: Child,
     pid: u32,
 }
 
 impl ChildProcess {
-    /// Starts it, and has what it says written to a file.
+    /// Starts the process and redirects its output to a file.
     pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
         let child = command
@@ -35,7 +35,7 @@ impl ChildProcess {
         Ok(Self { child, pid })
     }
 
-    /// CPU time since the start, in seconds.
+    /// Returns the CPU time since the start, in seconds.
     pub fn cpu_seconds(&self) -> Result<f64> {
         process_cpu_seconds(self.pid)
     }
@@ -44,12 +44,12 @@ impl ChildProcess {
         memory(self.pid, "VmRSS:")
     }
 
-    /// The most that was ever resident, in bytes.
+    /// Returns the peak resident memory in bytes.
     pub fn peak_memory(&self) -> Result<u64> {
         memory(self.pid, "VmHWM:")
     }
 
-    /// Stops it as an operator does, and insists on a clean end.
+    /// Stops the process with SIGTERM and requires a clean exit.
     pub async fn stop(mut self) -> Result<()> {
         kill_process(to_pid(self.pid)?, Signal::TERM)?;
         let status = timeout(PATIENCE, self.child.wait()).await.context("it did not stop")??;

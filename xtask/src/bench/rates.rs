@@ -1,4 +1,4 @@
-//! Requests per second with sixteen clients, each on a connection of its own.
+//! Requests per second with sixteen clients, each with its own connection.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ use super::BenchContext;
 use super::server::ServerProcess;
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 
-/// Where the objects go that a group makes.
+/// Namespace of the objects that a group creates.
 pub const NAMESPACE: &str = "bench";
 
-/// A namespace that holds exactly as many objects as a list is to return.
+/// Namespace that contains exactly as many objects as a list should return.
 const LISTED: &str = "bench-listed";
 
 const CLIENTS: usize = 16;
 
-/// Measure every verb in turn on one server.
+/// Measures every verb in turn on one server.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let server = ServerProcess::start(bench, &bench.scratch.join("rates")).await?;
     prepare(&server).await?;
@@ -30,7 +30,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     server.stop().await
 }
 
-/// Measure every verb in turn, with the clients spread over servers that have been filled.
+/// Measures every verb in turn, with the clients spread over prepared servers.
 pub async fn verbs(
     bench: &BenchContext,
     table: &mut ResultTable,
@@ -63,13 +63,13 @@ pub async fn verbs(
     Ok(())
 }
 
-/// Make what the verbs need to find.
+/// Creates the objects that the verbs need.
 pub async fn prepare(server: &ServerProcess) -> Result<()> {
     fill(server, LISTED, 100, 1_024).await?;
     fill(server, NAMESPACE, 0, 1_024).await
 }
 
-/// Make a namespace with this many ConfigMaps of this size in it.
+/// Creates a namespace with this many ConfigMaps of this size.
 pub async fn fill(
     server: &ServerProcess,
     namespace: &str,
@@ -99,9 +99,9 @@ pub async fn fill(
     Ok(())
 }
 
-/// A ConfigMap with a payload of a size and a counter of fixed width.
+/// Returns a ConfigMap with a payload of the given size and a counter of fixed width.
 pub fn config_map(name: &str, size: usize, count: u64) -> Bytes {
-    // Not one letter repeated: it should compress and hash like text.
+    // Varied letters compress and hash like text.
     let alphabet = b"abcdefghijklmnopqrstuvwxyz0123456789";
     let payload: String = (0..size)
         .map(|index| char::from(alphabet[(index * 7 + index / 31) % alphabet.len()]))
@@ -112,7 +112,7 @@ pub fn config_map(name: &str, size: usize, count: u64) -> Bytes {
     .into()
 }
 
-/// A request for a client certificate; the server verifies its signature every time.
+/// Creates a request for a client certificate; the server verifies its signature every time.
 fn signing_request(name: &str) -> Bytes {
     let pem = include_str!("../../../crates/server/tests/api/conformance/fixtures/csr-p256.pem");
     let request = STANDARD.encode(pem);
@@ -122,7 +122,7 @@ fn signing_request(name: &str) -> Bytes {
     .into()
 }
 
-/// What a client does over and over.
+/// Operation that a client repeats.
 #[derive(Clone, Copy)]
 enum BenchOperation {
     Create,
@@ -173,7 +173,7 @@ impl BenchOperation {
     }
 }
 
-/// The prepared body under another name; no JSON is parsed or printed in the timed loop.
+/// Renames the prepared body without parsing or encoding JSON in the timed loop.
 fn renamed(prepared: &Bytes, name: &str) -> Bytes {
     const PLACE: &[u8] = b"NAME";
     let at = find_bytes(prepared, PLACE).unwrap_or(0);
@@ -184,7 +184,7 @@ fn renamed(prepared: &Bytes, name: &str) -> Bytes {
     body.into()
 }
 
-/// The object as it was read, with its counter one higher.
+/// Returns the object with its counter incremented.
 fn increment_counter(object: &Bytes) -> Result<Bytes> {
     const BEFORE: &[u8] = b"\"count\":\"";
     let at = find_bytes(object, BEFORE).context("the answer has no counter")? + BEFORE.len();
@@ -221,8 +221,8 @@ impl PhaseResult {
     }
 }
 
-/// Let every client repeat an operation on objects of its own until the time is over, or, where
-/// an operation uses its objects up, until they are.
+/// Lets every client repeat an operation on its own objects until the time is over or, if the
+/// operation consumes objects, until none are left.
 async fn phase(
     clients: &[HttpClient],
     protocol: HttpProtocol,

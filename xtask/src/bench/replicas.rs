@@ -1,4 +1,4 @@
-//! Two servers and two controllers on one etcd, with the clients spread over both servers.
+//! Two servers and two controllers on one etcd, with clients spread over both servers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::rates;
 use super::server::{READER, ServerProcess};
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 
-/// Measure certificates and requests over two servers.
+/// Measures certificates and requests over two servers.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let (one, other) = (bench.scratch.join("replica-1"), bench.scratch.join("replica-2"));
     let first = ServerProcess::start_alone(bench, &one).await?;
@@ -21,10 +21,10 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let controllers = [controllers(bench, &one, &one)?, self::controllers(bench, &other, &one)?];
     allow(&first.client).await?;
     let nodes = [&first, &second].map(|server| server.client.with_token(READER));
-    // What is set up once is not what is measured; this also waits for a leader.
+    // Warms up, so that one-time setup is not measured; also waits for a leader.
     burst(&first.client, &nodes, "warm", 64).await?;
     let count = if bench.args.quick { 200 } else { 1_000 };
-    // Those who ask through one server are seen through the other.
+    // Requests sent through one server are observed through the other.
     let (took, samples) = burst(&second.client, &nodes, "node", count).await?;
     issued(table, count, took, samples)?;
     for process in controllers {
@@ -63,7 +63,7 @@ fn issued(
     Ok(())
 }
 
-/// Controllers of the server at `data`, which sign with the authority of the first.
+/// Starts controllers of the server at `data`, which sign with the CA of the first.
 fn controllers(bench: &BenchContext, data: &Path, first: &Path) -> Result<ChildProcess> {
     let mut command = Command::new(&bench.binary);
     command

@@ -1,4 +1,4 @@
-//! The server under measurement: a child process, watched through `/proc`.
+//! The measured server: a child process, observed through `/proc`.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -17,27 +17,27 @@ use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::BenchContext;
 
-/// What the load authenticates with.
+/// Bearer token of the load generator.
 const TOKEN: &str = "bench-token";
 
-/// The token of somebody who may only do what roles say.
+/// Token of a user whose permissions come only from roles.
 pub const READER: &str = "reader-token";
 
-/// Longer than any healthy start or stop.
+/// Timeout; longer than any healthy start or stop.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running server. Dropping it kills it.
+/// A running server; killed on drop.
 pub struct ServerProcess {
     child: Child,
     pid: u32,
-    /// From exec to the line that says it is ready.
+    /// Time from exec to the ready line.
     pub ready_after: Duration,
-    /// How to talk to it.
+    /// Client for requests to the server.
     pub client: HttpClient,
 }
 
 impl ServerProcess {
-    /// Start on a directory, which may hold data of an earlier run.
+    /// Starts a server on a directory, which may contain data of an earlier run.
     pub async fn start(bench: &BenchContext, data: &Path) -> Result<Self> {
         Self::start_as(bench, data, &["up", "--no-node"], &prefix(data)).await
     }
@@ -47,9 +47,10 @@ impl ServerProcess {
         Self::start_as(bench, data, &["server"], &prefix(data)).await
     }
 
-    /// Another without controllers, on the objects of the server at `first`. Only on etcd.
+    /// Starts another server without controllers on the objects of the server at `first`. Requires
+    /// etcd.
     pub async fn start_beside(bench: &BenchContext, data: &Path, first: &Path) -> Result<Self> {
-        // It must have the same authorities.
+        // Both servers must have the same CAs.
         let (from, to) = (first.join("pki"), data.join("pki"));
         fs::create_dir_all(&to)?;
         for name in ["ca", "client-ca", "kubelet-serving-ca", "sa"] {
@@ -104,19 +105,19 @@ impl ServerProcess {
             let log = fs::read_to_string(bench.scratch.join("server.log"))?;
             bail!("the server ended before it was ready:\n{log}");
         }
-        // Whatever it prints later must not fill the pipe.
+        // Drains the output, so that it cannot fill the pipe.
         tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
 
         let pid = child.id().context("the server ended at once")?;
         let client = HttpClient::new(address, &data.join("pki/ca.crt"), TOKEN);
         let server = Self { child, pid, ready_after, client };
-        // The line must be true.
+        // Checks that the server really is ready.
         let mut connection = server.client.connect_with(HttpProtocol::Http1).await?;
         connection.expect(Method::GET, "/readyz", Bytes::new()).await?;
         Ok(server)
     }
 
-    /// Stop as an operator does, and insist on a clean end.
+    /// Stops the server with SIGTERM and requires a clean exit.
     pub async fn stop(mut self) -> Result<()> {
         kill_process(to_pid(self.pid)?, Signal::TERM)?;
         let status =
@@ -129,24 +130,24 @@ impl ServerProcess {
         memory(self.pid, "VmRSS:")
     }
 
-    /// The most that was ever resident, in bytes.
+    /// Returns the peak resident memory in bytes.
     pub fn peak_memory(&self) -> Result<u64> {
         memory(self.pid, "VmHWM:")
     }
 
-    /// User and system CPU time since the start, in seconds; exact to a clock tick.
+    /// Returns user and system CPU time since the start, in seconds; exact to a clock tick.
     pub fn cpu_seconds(&self) -> Result<f64> {
         process_cpu_seconds(self.pid)
     }
 }
 
-/// Where in etcd the objects of a data directory are.
+/// Returns the etcd prefix for a data directory.
 pub fn prefix(data: &Path) -> String {
     let name = data.file_name().unwrap_or_default().to_string_lossy();
     format!("/bench-{name}")
 }
 
-/// Memory of a process, by a field of its status, in bytes.
+/// Returns a memory field of a process's status, in bytes.
 pub fn memory(pid: u32, field: &str) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = status
@@ -158,10 +159,11 @@ pub fn memory(pid: u32, field: &str) -> Result<u64> {
     Ok(kib * 1024)
 }
 
-/// User and system CPU time of a process since its start, in seconds; exact to a clock tick.
+/// Returns user and system CPU time of a process since its start, in seconds; exact to a clock
+/// tick.
 pub fn process_cpu_seconds(pid: u32) -> Result<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The command's name may hold anything; the fields start after its parenthesis. The state
+    // The command name may contain any character; the fields start after its parenthesis. The state
     // is the first of them, utime the twelfth.
     let (_, fields) = stat.rsplit_once(')').context("strange /proc stat")?;
     let ticks: u64 = fields
@@ -178,7 +180,7 @@ pub fn to_pid(pid: u32) -> Result<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw).context("no such process id")
 }
 
-/// A port of the loopback address that nothing listens on.
+/// Returns a free port of the loopback address.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }

@@ -1,4 +1,4 @@
-//! From exec to ready, and what an idle server holds in memory.
+//! Time from exec to ready, and memory of an idle server.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use super::rates::{NAMESPACE, fill};
 use super::server::ServerProcess;
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 
-/// A start is short, so a single one says little.
+/// Number of starts; a single short start is not representative.
 const STARTS: usize = 5;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Measure starts on a fresh directory and on a full one.
+/// Measures starts on an empty directory and on a full one.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let mut fresh = Vec::new();
     for attempt in 0..STARTS {
@@ -57,7 +57,7 @@ fn start_row(name: impl Into<String>, samples: Vec<Duration>) -> Result<TableRow
         .with_note(format!("median of {STARTS}, max {:.0} ms", spread.millis(1.0))))
 }
 
-/// Idle is what it holds when nothing has happened for a while; time is what is measured here.
+/// Waits until the server counts as idle, because only the passage of time defines that.
 async fn wait_idle_period() {
     sleep(Duration::from_secs(2)).await;
 }

@@ -1,4 +1,4 @@
-//! The table: what was measured, beside what kube-apiserver needed on a machine of this size.
+//! Results table: measured values next to those of kube-apiserver on a machine of this size.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// Where the reference figures come from.
+/// Source of the reference figures.
 const REFERENCE: &str = "kube-apiserver v1.37.0-rc.1 with etcd, quiet 2-core machine";
 
 /// Whether larger or smaller values are an improvement.
 #[derive(Clone, Copy, PartialEq)]
 pub enum BetterDirection {
     Higher,
-    /// Less is better: times, memory.
+    /// Lower is better: times and memory.
     Lower,
 }
 
@@ -29,12 +29,12 @@ pub struct TableRow {
 }
 
 impl TableRow {
-    /// A thing of which more is better.
+    /// Creates a row for which higher values are better.
     pub fn higher(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self::new(name.into(), value, unit, BetterDirection::Higher)
     }
 
-    /// A thing of which less is better.
+    /// Creates a row for which lower values are better.
     pub fn lower(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Self::new(name.into(), value, unit, BetterDirection::Lower)
     }
@@ -43,19 +43,19 @@ impl TableRow {
         Self { name, value, unit, better, reference: None, note: String::new() }
     }
 
-    /// What kube-apiserver did, in the same unit.
+    /// Adds kube-apiserver's value, in the same unit.
     pub fn reference(mut self, value: f64) -> Self {
         self.reference = Some(value);
         self
     }
 
-    /// What else there is to say: percentiles, spread, conditions.
+    /// Adds a note: percentiles, spread, conditions.
     pub fn with_note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// How many times better than the reference.
+    /// Returns the improvement factor over the reference.
     fn ratio(&self) -> Option<f64> {
         let reference = self.reference?;
         Some(match self.better {
@@ -65,19 +65,19 @@ impl TableRow {
     }
 }
 
-/// The rows of one run, and the machine they were measured on.
+/// Rows of one run, and the machine's description.
 pub struct ResultTable {
     rows: Vec<TableRow>,
     load_before: String,
 }
 
 impl ResultTable {
-    /// An empty table; notes how busy the machine is before the run.
+    /// Creates an empty table and records the machine's load before the run.
     pub fn new() -> Self {
         Self { rows: Vec::new(), load_before: load() }
     }
 
-    /// Add a row, and say it at once for whoever waits.
+    /// Adds a row and prints it immediately.
     pub fn add(&mut self, row: TableRow) {
         eprintln!("bench:   {} = {} {}", row.name, number(row.value), row.unit);
         self.rows.push(row);
@@ -151,7 +151,7 @@ impl ResultTable {
             .with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// What the numbers depend on besides the program.
+    /// Returns what the numbers depend on besides the program.
     fn machine(&self) -> [(&'static str, String); 4] {
         let processors = std::thread::available_parallelism().map_or(0, usize::from);
         let model = fs::read_to_string("/proc/cpuinfo")
@@ -175,7 +175,7 @@ fn load() -> String {
     all.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Three significant digits are more than a shared machine deserves.
+/// Formats with three significant digits; a shared machine is not more precise.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0..0.1 => format!("{value:.4}"),
@@ -185,18 +185,18 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Durations, to be asked for percentiles.
+/// Sorted latencies, from which percentiles are computed.
 pub struct LatencyDistribution(Vec<Duration>);
 
 impl LatencyDistribution {
-    /// Sort what was measured; there must be something.
+    /// Sorts the samples; fails if there are none.
     pub fn from_samples(mut samples: Vec<Duration>) -> Result<Self> {
         anyhow::ensure!(!samples.is_empty(), "nothing was measured");
         samples.sort_unstable();
         Ok(Self(samples))
     }
 
-    /// The duration that this share of samples (0 to 1) does not exceed, in milliseconds.
+    /// Returns the duration that this share of samples (0 to 1) does not exceed, in milliseconds.
     pub fn millis(&self, share: f64) -> f64 {
         let last = self.0.len() - 1;
         let index = (last as f64 * share).round() as usize;

@@ -1,4 +1,4 @@
-//! Trust bundles on their way into files: one node with many pods, and many nodes.
+//! Propagation of trust bundles to files: one node with many pods, and many nodes.
 
 mod agent;
 mod fleet;
@@ -18,9 +18,9 @@ use super::server::ServerProcess;
 use super::table::{LatencyDistribution, ResultTable, TableRow};
 use agent::AgentProcess;
 
-/// What a kubelet takes for one pod, in milliseconds: its mean.
+/// Mean time of a kubelet for one pod, in milliseconds.
 const KUBELET: f64 = 70_000.0;
-/// How long an agent that has nothing to do is looked at.
+/// How long an idle agent is observed.
 const IDLE: Duration = Duration::from_secs(20);
 /// Upper limit for each wait; a longer one fails the run.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -30,7 +30,7 @@ const SIGNER: &str = "bench.example.com/pods";
 const BUNDLE: &str = "bench.example.com:pods:roots";
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles";
 
-/// Measure how soon a changed bundle is on the disk everywhere, and what an idle agent costs.
+/// Measures how soon a changed bundle is on disk everywhere, and the cost of an idle agent.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let (pods, nodes) = if bench.args.quick { (10, 50) } else { (110, 1_000) };
     measure_pods(bench, table, pods).await?;
@@ -99,7 +99,7 @@ fn signers() -> String {
     .to_string()
 }
 
-/// Roots, of which there can be more.
+/// Growing list of root certificates.
 pub struct RootCertificates(Vec<String>);
 
 impl RootCertificates {
@@ -116,7 +116,7 @@ impl RootCertificates {
         self.0.concat()
     }
 
-    /// Appends a newly generated root certificate.
+    /// Creates or replaces the bundle.
     pub fn add(&mut self) {
         let root = self_signed_ca(&format!("root {}", self.0.len()));
         self.0.push(root.certificate().to_pem());
@@ -147,7 +147,7 @@ async fn apply_bundle(
     Ok(())
 }
 
-/// Makes pods that are bound to the node, each with one volume of three sources. Returns their UIDs.
+/// Creates pods bound to the node, each with one volume of three sources. Returns their UIDs.
 async fn create_pods(admin: &HttpClient, count: usize) -> Result<Vec<String>> {
     let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let core = "/api/v1/namespaces";
@@ -199,7 +199,7 @@ fn pod_object(number: usize) -> Value {
     })
 }
 
-/// Waits until every link leads somewhere else than before, and says how long each took.
+/// Waits until every link has a new target, and returns how long each took.
 async fn changed(
     links: &[PathBuf],
     before: &[Option<PathBuf>],

@@ -1,5 +1,5 @@
-//! Many watchers of one kind, each on a connection of its own: how long an update takes to reach
-//! the last one, and what each costs the server.
+//! Many watchers of one kind, each with its own connection: time until an update reaches the last
+//! one, and the server's cost per watcher.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,20 +32,20 @@ const LARGE: usize = 140;
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles";
 const WATCHED: &str = "/apis/certificates.k8s.io/v1/clustertrustbundles/watched";
 
-/// Connections being set up at the same time: enough to keep both sides busy, few enough that
-/// none waits long in the listen queue.
+/// Number of concurrent connection setups: enough to keep both sides busy, few enough that none
+/// waits long in the listen queue.
 const SETUPS: usize = 64;
 
 /// Parameters and reference values of one watch measurement.
 struct WatcherScenario {
     watchers: usize,
-    /// Certificates in the bundle they watch.
+    /// Number of certificates in the watched bundle.
     certificates: usize,
-    /// Milliseconds from update to last; KiB per watcher; CPU seconds per update.
+    /// Milliseconds from update to last watcher; KiB per watcher; CPU seconds per update.
     reference: [Option<f64>; 3],
 }
 
-/// Measure every arrangement, each on a fresh server.
+/// Measures every scenario, each on a fresh server.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let crowd =
         |watchers, certificates, reference| WatcherScenario { watchers, certificates, reference };
@@ -79,7 +79,7 @@ async fn measure_crowd(
     let server = ServerProcess::start(bench, &data).await?;
     let mut updater = server.client.connect_with(HttpProtocol::Http1).await?;
     let mut version = String::new();
-    // The first updates warm what the server sets up once, so that it is not counted per watcher.
+    // The first updates are warm-up, so that one-time setup is not counted per watcher.
     for round in 0..5 {
         let answer = if round == 0 {
             updater.expect(Method::POST, BUNDLES, bundle.clone()).await?
@@ -141,7 +141,7 @@ async fn measure_crowd(
     Ok(())
 }
 
-/// A trust bundle of so many authorities.
+/// Returns a trust bundle with this many CAs.
 fn bundle(certificates: usize) -> Result<Bytes> {
     let mut anchors = String::new();
     for number in 0..certificates {
@@ -157,7 +157,7 @@ fn bundle(certificates: usize) -> Result<Bytes> {
     Ok(bundle.to_string().into())
 }
 
-/// A change that every watcher is told of; the anchors stay.
+/// Returns a change that every watcher sees; the trust anchors stay.
 fn change(round: u64) -> Bytes {
     format!(r#"{{"metadata":{{"annotations":{{"example.com/round":"{round:06}"}}}}}}"#).into()
 }
@@ -169,7 +169,7 @@ fn referenced(row: TableRow, reference: Option<f64>) -> TableRow {
     }
 }
 
-/// Update once and wait until everybody has the whole event.
+/// Updates once and waits until every watcher has the whole event.
 async fn update_and_wait(
     updater: &mut HttpConnection,
     body: Bytes,
@@ -190,7 +190,7 @@ async fn update_and_wait(
     }
 }
 
-/// Open all the watches, some at a time.
+/// Opens all watches, some at a time.
 async fn connect(client: &HttpClient, count: usize, path: &str) -> Result<Vec<Incoming>> {
     let places = Arc::new(Semaphore::new(SETUPS));
     let path: Arc<str> = path.into();
@@ -215,7 +215,7 @@ async fn connect(client: &HttpClient, count: usize, path: &str) -> Result<Vec<In
     Ok(streams)
 }
 
-/// Read one watch. Encoded JSON holds no line feed, so each one ends an event.
+/// Reads one watch. Encoded JSON contains no line feed, so each one ends an event.
 async fn read(
     mut stream: Incoming,
     arrived: Arc<AtomicUsize>,
@@ -227,7 +227,7 @@ async fn read(
             continue;
         };
         for _ in data.iter().filter(|byte| **byte == b'\n') {
-            // Rounds follow each other, so a multiple of the crowd is everybody.
+            // Rounds are sequential, so a multiple of the watcher count means all have it.
             if (arrived.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(watchers) {
                 told.send(Instant::now()).ok();
             }
@@ -236,7 +236,8 @@ async fn read(
     Ok(())
 }
 
-/// Both processes need a file per connection; the server inherits what is set here.
+/// Raises the file limit: both processes need one file per connection, and the server inherits the
+/// limit.
 pub fn raise_file_limit(wanted: u64) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= wanted) {

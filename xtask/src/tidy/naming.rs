@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A one-line doc comment of fewer words repeats the name of its item.
+/// Minimum words of a one-line doc comment; fewer only repeat the item's name.
 const MIN_DOC_WORDS: usize = 5;
 
-/// Where a type is defined, as `file:line`.
+/// Locations of type definitions, as `file:line`.
 type Definitions = BTreeMap<(PathBuf, String), Vec<String>>;
 
-/// Reports type names that a crate uses twice, and doc comments that are too short to say anything.
+/// Reports duplicate type names within a crate, and doc comments that are too short.
 pub fn check(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) {
     let mut definitions = Definitions::new();
     for file in files.iter().filter(|file| super::is_rust_file(file)) {
@@ -19,7 +19,7 @@ pub fn check(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) {
         short_docs(file, &text, findings);
     }
     for ((package, name), places) in definitions {
-        // Every crate has an `Error` of its own, and modules may have one beside their functions.
+        // Every crate has an `Error`, and modules may have one besides.
         if places.len() > 1 && name != "Error" {
             let package = package.display();
             findings.push(format!("{package}: type {name} is defined at {}", places.join(", ")));
@@ -37,13 +37,13 @@ fn collect_types(file: &Path, text: &str, definitions: &mut Definitions) {
     }
 }
 
-/// The directory of the package that a file belongs to.
+/// Returns the package directory of a file.
 fn package(file: &Path) -> PathBuf {
     let depth = if file.starts_with("crates") { 2 } else { 1 };
     file.iter().take(depth).collect()
 }
 
-/// The name that a line defines as a struct, enum, trait or union.
+/// Returns the name of a struct, enum, trait or union that a line defines.
 fn type_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let item = match line.strip_prefix("pub") {

@@ -1,4 +1,4 @@
-//! Rust files that no `mod` line reaches: they look like code and are not compiled.
+//! Rust files that no `mod` line reaches and that are therefore not compiled.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::is_rust_file;
 
-/// Follow the `mod` lines from every crate's roots and report what was not reached.
+/// Follows the `mod` lines from every crate root and reports unreachable files.
 pub fn check(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) -> Result<()> {
     let rust: BTreeSet<&PathBuf> =
         files.iter().filter(|file| is_rust_file(file) && root.join(file).exists()).collect();
@@ -33,7 +33,7 @@ pub fn check(root: &Path, files: &[PathBuf], findings: &mut Vec<String>) -> Resu
     Ok(())
 }
 
-/// What Cargo compiles without being told by a `mod` line.
+/// Returns true for files that Cargo compiles without a `mod` line.
 fn is_crate_root(file: &Path) -> bool {
     let parts: Vec<&str> = file.iter().filter_map(OsStr::to_str).collect();
     match parts.as_slice() {
@@ -47,7 +47,7 @@ fn is_crate_root(file: &Path) -> bool {
     }
 }
 
-/// The files that the `mod name;`, `#[path]` and `include!` lines of a file may mean.
+/// Returns the files that the `mod name;`, `#[path]` and `include!` lines of a file may refer to.
 fn children(file: &Path, text: &str) -> Vec<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let stem = file.file_stem().and_then(OsStr::to_str).unwrap_or("");
@@ -70,7 +70,8 @@ fn children(file: &Path, text: &str) -> Vec<PathBuf> {
     found
 }
 
-/// `name` of `mod name;`, `pub mod name;`, `pub(crate) mod name;`, with an attribute before it or not.
+/// Returns `name` of `mod name;`, `pub mod name;`, `pub(crate) mod name;`, with or without a
+/// preceding attribute.
 fn module_name(line: &str) -> Option<&str> {
     let line = line.split("//").next()?.trim();
     let declared = line.strip_suffix(';')?;
@@ -83,7 +84,7 @@ fn module_name(line: &str) -> Option<&str> {
     visible.then(|| name.trim())
 }
 
-/// The path without `..`, as git writes it.
+/// Returns the path without `..`, as git writes it.
 fn normal(path: &Path) -> PathBuf {
     let mut parts = PathBuf::new();
     for part in path {

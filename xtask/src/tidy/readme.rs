@@ -1,4 +1,4 @@
-//! The README's commands: each must name something that exists.
+//! Commands in the README: each must exist.
 
 use std::fs;
 use std::path::Path;
@@ -9,9 +9,9 @@ use clap::CommandFactory;
 
 use crate::XtaskCommand;
 
-/// Check every command in the README's code blocks.
+/// Checks every command in the README's code blocks.
 ///
-/// `windlass …` commands are asked of the built binary, where there is one.
+/// `windlass …` commands are checked against the built binary, if there is one.
 pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     let Ok(readme) = fs::read_to_string(root.join("README.md")) else {
         findings.push("README.md: there is none".to_owned());
@@ -35,7 +35,7 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     Ok(())
 }
 
-/// A command line that the README shows.
+/// A command line shown in the README.
 #[derive(Debug, PartialEq)]
 enum DocumentedCommand {
     Chore(String),
@@ -61,7 +61,7 @@ fn commands(readme: &str) -> Vec<DocumentedCommand> {
             ["cargo", "xtask", chore, ..] => {
                 found.extend(name(chore).map(DocumentedCommand::Chore))
             }
-            // What the server says, not what to type.
+            // Output of the server, not a command.
             ["windlass", "is", ..] => {}
             ["cargo", "run", "--release", "--", command, ..] | ["windlass", command, ..] => {
                 found.extend(name(command).map(DocumentedCommand::Windlass));

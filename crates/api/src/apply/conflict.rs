@@ -1,25 +1,25 @@
-//! Conflicts of an apply, and how they are told.
+//! Conflicts of a server-side apply and how they are reported.
 
 use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation};
 use super::set::FieldSet;
 use crate::limits::MAX_ERRORS;
 use crate::status::{CauseType, StatusCause};
 
-/// A field that someone else owns and that the apply would change.
+/// A field owned by another manager whose value the apply would change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldConflict {
-    /// The owner, as it is shown: `"kubectl" with subresource "status" using v1`.
+    /// Owner in display form: `"kubectl" with subresource "status" using v1`.
     pub manager: String,
     /// Path of the contested field, for example `.spec.containers[name="c"].image`.
     pub path: String,
 }
 
-/// What an apply cannot change without force.
+/// Conflicts that stop an apply without `force`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApplyConflicts {
-    /// The first of them ([`MAX_ERRORS`]), sorted by owner.
+    /// First [`MAX_ERRORS`] conflicts, sorted by owner.
     pub listed: Vec<FieldConflict>,
-    /// How many there are, listed or not.
+    /// Number of conflicts, including those not listed.
     pub total: usize,
 }
 
@@ -32,7 +32,7 @@ impl ApplyConflicts {
     }
 }
 
-/// The message and the causes of the `Status` that tells of conflicts (409, `Conflict`).
+/// Returns the message and causes of the `Status` that reports conflicts (409, `Conflict`).
 pub fn conflict_status_parts(conflicts: &ApplyConflicts) -> (String, Vec<StatusCause>) {
     let more = conflicts.total - conflicts.listed.len();
     let more = (more > 0).then(|| format!("… and {more} more"));
@@ -59,7 +59,7 @@ pub fn conflict_status_parts(conflicts: &ApplyConflicts) -> (String, Vec<StatusC
     (message, causes.collect())
 }
 
-/// How a manager is shown. Appliers go by their name alone.
+/// Formats a manager for display. Appliers are shown by name only.
 pub(super) fn describe_manager(manager: &ManagedFieldsEntry) -> String {
     let mut text = format!("{:?}", manager.manager);
     if !manager.subresource.is_empty() {

@@ -1,4 +1,4 @@
-//! From objects to field sets: what an object has, and what changed between two.
+//! Computes the field set of an object and the changes between two objects.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -10,8 +10,8 @@ use super::path_element;
 use super::set::{FieldSet, FieldSubtree};
 use crate::schema::{FieldPresence, Schema, SchemaField, TypeId, ValueShape};
 
-/// The set of all fields that an object has: its leaves, and every list element and map key. This is
-/// what someone owns who applies it.
+/// Returns all fields of an object: its leaves and every list element and map key. These are the
+/// fields that an applier of the object owns.
 pub fn field_set(schema: &Schema, of: TypeId, object: &Value) -> FieldSet {
     FieldSet(fields(schema, MergeNode::from_type(schema, of), ObjectLevel::Top, object).below)
 }
@@ -39,7 +39,7 @@ fn fields(schema: &Schema, node: MergeNode<'_>, place: ObjectLevel, value: &Valu
                 *count.entry(part).or_default() += 1;
             }
             for (part, element) in parts.iter().zip(list) {
-                // Of elements that share a key nobody can say whose which part is.
+                // Elements that share a key cannot be attributed to different owners.
                 let twins = count.get(part.as_str()).is_some_and(|n| *n > 1);
                 let node = if twins { MergeNode::Leaf } else { node.element() };
                 let mut one = fields(schema, node, ObjectLevel::Inside, element);
@@ -48,21 +48,21 @@ fn fields(schema: &Schema, node: MergeNode<'_>, place: ObjectLevel, value: &Valu
             }
         }
         (MergeNode::Leaf, _) => sub.member = true,
-        // A list or map that is null: its owner says so, one level up.
+        // A null list or map is owned through its parent.
         _ => sub.member = !value.is_null(),
     }
     sub
 }
 
-/// What differs between two objects.
+/// Differences between two objects, as field sets.
 pub(super) struct FieldDelta {
-    /// What was added or has another value.
+    /// Fields that were added or changed.
     pub(super) changed: FieldSet,
-    /// What is no longer there.
+    /// Fields that exist only in the old object.
     pub(super) removed: FieldSet,
 }
 
-/// Compares two objects in lockstep. What is equal costs no allocation.
+/// Compares two objects in lockstep. Equal parts cause no allocation.
 pub(super) fn compare(schema: &Schema, of: TypeId, old: &Value, new: &Value) -> FieldDelta {
     let mut diff = DiffBuilder::default();
     let node = MergeNode::from_type(schema, of);
@@ -109,7 +109,8 @@ impl DiffBuilder {
         }
     }
 
-    /// Compares the members of two objects or maps. `false`: both are empty, so they are a leaf.
+    /// Compares the members of two objects or maps. Returns `false` if both are empty and therefore
+    /// a leaf.
     fn compare_maps(
         &mut self,
         schema: &Schema,
@@ -160,8 +161,8 @@ impl DiffBuilder {
         diff.insert_into(self, || path_element::field(name));
     }
 
-    /// Compares two lists element by element. `false`: they are a leaf, because both are empty or
-    /// some element has no key.
+    /// Compares two lists element by element. Returns `false` if they are a leaf because both are
+    /// empty or an element has no key.
     fn compare_lists(
         &mut self,
         schema: &Schema,
@@ -212,13 +213,13 @@ impl DiffBuilder {
     }
 }
 
-/// The path parts of a list's elements; `None` when one has none.
+/// Returns the path elements of a list's elements; `None` if an element has none.
 pub(super) fn element_paths(node: MergeNode<'_>, list: &[Value]) -> Option<Vec<String>> {
     list.iter().map(|element| node.element_path(element).ok()).collect()
 }
 
-/// What stands in the canonical form for an absent field. Without this, whoever creates an object
-/// would own fields that he did not set, such as `spec` itself.
+/// Returns the canonical form of an absent field. Without it, the creator of an object would own
+/// fields that it did not set, such as `spec` itself.
 fn zero(field: Option<&SchemaField>) -> Option<&'static Value> {
     static NULL: Value = Value::Null;
     static FALSE: Value = Value::Bool(false);

@@ -1,4 +1,4 @@
-//! The entries of `metadata.managedFields`.
+//! Entries of `metadata.managedFields`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,7 +10,7 @@ use time::format_description::well_known::Rfc3339;
 use super::FieldManager;
 use super::set::FieldSet;
 
-/// How a manager came to own its fields.
+/// Operation through which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ManagedFieldsOperation {
     /// The fields were set by server-side apply.
@@ -24,21 +24,21 @@ pub enum ManagedFieldsOperation {
 pub struct ManagedFieldsEntry {
     /// Name of the field manager, as sent by the client.
     pub manager: String,
-    /// How it came to own the fields.
+    /// Operation through which the manager owns the fields.
     pub operation: ManagedFieldsOperation,
-    /// The version at which it wrote.
+    /// API version at which the manager wrote.
     pub api_version: String,
-    /// When it last changed something, in RFC 3339.
+    /// Time of the manager's last change, in RFC 3339.
     pub time: Option<String>,
-    /// The subresource through which it wrote; empty for the object itself.
+    /// Subresource through which the manager wrote; empty for the main resource.
     pub subresource: String,
     /// Fields that this manager owns, decoded from `fieldsV1`.
     pub fields: FieldSet,
 }
 
-/// The Update entries an object may have; older ones are merged.
+/// Maximum number of Update entries per object; the oldest are merged.
 const MAX_UPDATE_MANAGERS: usize = 10;
-/// The manager that owns what merged entries owned.
+/// Manager name of merged entries.
 const ANCIENT: &str = "ancient-changes";
 
 impl ManagedFieldsEntry {
@@ -57,7 +57,8 @@ impl ManagedFieldsEntry {
         }
     }
 
-    /// Whether the entry is that of a writer. An applier has one entry whatever version it uses.
+    /// Returns true if the entry belongs to the writer. An applier has one entry regardless of API
+    /// version.
     pub(super) fn belongs_to(
         &self,
         who: &FieldManager<'_>,
@@ -69,7 +70,7 @@ impl ManagedFieldsEntry {
             && (operation == ManagedFieldsOperation::Apply || self.api_version == who.api_version)
     }
 
-    /// Two entries are one manager's when these are equal.
+    /// Returns the key that identifies a manager's entry.
     pub(super) fn identity(&self) -> (&str, ManagedFieldsOperation, &str, &str) {
         let version = match self.operation {
             ManagedFieldsOperation::Apply => "",
@@ -79,7 +80,8 @@ impl ManagedFieldsEntry {
     }
 }
 
-/// [`ManagedFieldsEntry::identity`] that can be looked up while managers change: a client may send thousands.
+/// Owned [`ManagedFieldsEntry::identity`] for hash lookups while entries change: a client may send
+/// thousands.
 #[derive(PartialEq, Eq, Hash)]
 struct ManagerIdentity(String, ManagedFieldsOperation, String, String);
 
@@ -90,8 +92,7 @@ impl ManagerIdentity {
     }
 }
 
-/// Reads `metadata.managedFields` that came from outside. Of two entries of one manager the later
-/// counts.
+/// Parses `metadata.managedFields` from a client. If a manager has two entries, the later one wins.
 pub fn parse(managed_fields: &Value) -> Result<Vec<ManagedFieldsEntry>, String> {
     let mut managers: Vec<ManagedFieldsEntry> = Vec::new();
     let mut places: HashMap<ManagerIdentity, usize> = HashMap::new();
@@ -116,7 +117,7 @@ pub fn parse(managed_fields: &Value) -> Result<Vec<ManagedFieldsEntry>, String> 
     Ok(managers)
 }
 
-/// Reads the list that this server wrote. One that it cannot have written counts as empty.
+/// Parses a list that this server stored. An invalid list counts as empty.
 pub(super) fn parse_trusted(managed_fields: Value) -> Vec<ManagedFieldsEntry> {
     match managed_fields {
         Value::Array(entries) => {
@@ -126,7 +127,7 @@ pub(super) fn parse_trusted(managed_fields: Value) -> Vec<ManagedFieldsEntry> {
     }
 }
 
-/// Takes an entry apart; its field set stays as it is.
+/// Parses one entry without copying its field set.
 fn parse_entry(entry: Value) -> Result<ManagedFieldsEntry, String> {
     let Value::Object(mut entry) = entry else { return Err("not an object".into()) };
     let mut text = |name: &str| match entry.remove(name) {
@@ -164,7 +165,7 @@ fn canonical_time(text: &str) -> Option<String> {
     time.format(&Rfc3339).ok()
 }
 
-/// Writes `metadata.managedFields`, sorted as Kubernetes sorts it: appliers first, then by time.
+/// Encodes `metadata.managedFields` in the order of Kubernetes: appliers first, then by time.
 pub fn encode(mut managers: Vec<ManagedFieldsEntry>) -> Value {
     fn order(m: &ManagedFieldsEntry) -> (ManagedFieldsOperation, Option<&str>, &str, &str, &str) {
         (m.operation, m.time.as_deref(), &m.manager, &m.api_version, &m.subresource)
@@ -196,7 +197,7 @@ fn encode_entry(manager: ManagedFieldsEntry) -> Value {
     Value::Object(entry)
 }
 
-/// Merges the oldest Update entries, by version, until there are no more than allowed.
+/// Merges the oldest Update entries of the same API version until the limit is met.
 pub(super) fn cap_update_entries(managers: &mut Vec<ManagedFieldsEntry>) {
     let updates = |managers: &[ManagedFieldsEntry]| {
         managers.iter().filter(|m| m.operation == ManagedFieldsOperation::Update).count()
@@ -206,7 +207,7 @@ pub(super) fn cap_update_entries(managers: &mut Vec<ManagedFieldsEntry>) {
         return;
     }
     managers.sort_by(|a, b| (&a.time, a.identity()).cmp(&(&b.time, b.identity())));
-    // Where the bucket of a version is: its oldest entry, which takes up the next ones.
+    // Index of each version's bucket: its oldest entry, into which later ones are merged.
     let mut buckets: HashMap<String, usize> = HashMap::new();
     let mut kept: Vec<ManagedFieldsEntry> = Vec::with_capacity(managers.len());
     for manager in managers.drain(..) {
@@ -232,7 +233,7 @@ pub(super) fn cap_update_entries(managers: &mut Vec<ManagedFieldsEntry>) {
     *managers = merge_duplicate_entries(kept);
 }
 
-/// Unites entries of one identity: renaming may have made some.
+/// Merges entries of the same identity, which renaming may have produced.
 fn merge_duplicate_entries(managers: Vec<ManagedFieldsEntry>) -> Vec<ManagedFieldsEntry> {
     let mut places: HashMap<ManagerIdentity, usize> = HashMap::new();
     let mut united: Vec<ManagedFieldsEntry> = Vec::with_capacity(managers.len());

@@ -1,4 +1,4 @@
-//! Laying an applied object over the live one, and removing fields by set.
+//! Merges an applied object into the live one, and removes fields by set.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::path_element;
 use super::set::{FieldSet, FieldSubtree, FieldTree, below, is_member, parts};
 use crate::schema::{Schema, TypeId};
 
-/// Lays an applied object over the live one: its leaves win, its list elements merge by key, and
+/// Merges an applied object into the live one: applied leaves win, list elements merge by key, and
 /// nothing is removed.
 pub(super) fn merge_applied(schema: &Schema, of: TypeId, live: &Value, applied: &Value) -> Value {
     let node = MergeNode::from_type(schema, of);
@@ -56,7 +56,7 @@ fn merge_maps(
     let mut result = live.cloned().unwrap_or_default();
     for (name, new) in applied.into_iter().flatten() {
         let old = live.and_then(|live| live.get(name));
-        // `creationTimestamp: null` stands in many files; it is no wish.
+        // Many manifests contain `creationTimestamp: null`; it does not request a change.
         if new.is_null() && place.is_unowned(name) {
             continue;
         }
@@ -74,8 +74,8 @@ fn merge_maps(
     result
 }
 
-/// Merges two lists. Elements that both have come in the order of the applied list, those of one
-/// side keep their places among them. `None`: some element has no key.
+/// Merges two lists. Shared elements follow the order of the applied list; the others keep their
+/// positions relative to them. Returns `None` if an element has no key.
 fn merge_lists(
     schema: &Schema,
     node: MergeNode<'_>,
@@ -86,7 +86,7 @@ fn merge_lists(
     let theirs: HashSet<&String> = right.iter().collect();
     let mut ours: HashMap<&String, Option<&Value>> = HashMap::new();
     for (part, value) in left.iter().zip(live) {
-        // Of twins in the live list neither is merged with.
+        // Duplicate keys in the live list are not merged with.
         ours.entry(part).and_modify(|twin| *twin = None).or_insert(Some(value));
     }
     let mut shared = right.iter().filter(|part| ours.contains_key(part)).peekable();
@@ -127,7 +127,7 @@ fn merge_lists(
     Some(result)
 }
 
-/// Removes the members of a set from an object. What becomes empty by that goes too.
+/// Removes the members of a set from an object, and containers that become empty.
 pub(super) fn remove_fields(
     schema: &Schema,
     of: TypeId,
@@ -172,8 +172,8 @@ fn remove(
     }
 }
 
-/// The set with every declared field that leads to a member: a field set names only leaves, and
-/// removal has to know whose the objects around them are.
+/// Adds every declared field that leads to a member: a field set names only leaves, and removal
+/// must know the owners of the enclosing objects.
 pub(super) fn include_key_fields(schema: &Schema, of: TypeId, set: &FieldSet) -> FieldSet {
     FieldSet(include_keys_below(schema, MergeNode::from_type(schema, of), ObjectLevel::Top, &set.0))
 }
@@ -192,7 +192,8 @@ fn include_keys_below(
             }
             None => (node.element(), ObjectLevel::Inside, false),
         };
-        // Metadata holds the name, which is in no set: it must not go with its last label.
+        // Metadata contains the name, which is in no set, so it must survive the removal of its
+        // last label.
         let member = (is_member(under) || declared) && at != ObjectLevel::Metadata;
         FieldSubtree { member, below: include_keys_below(schema, inner, at, under) }
             .insert_into(&mut result, part.clone());

@@ -1,4 +1,4 @@
-//! What the schema says of a value: one leaf that is owned whole, or something with parts.
+//! Classifies a value by its schema: an atomic leaf or a container with parts.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use serde_json::{Map, Value};
 use super::path_element;
 use crate::schema::{MergeStrategy, ObjectType, Schema, SchemaField, TypeId, ValueShape};
 
-/// How a value is taken apart.
+/// How a value is merged and owned.
 #[derive(Clone, Copy)]
 pub(super) enum MergeNode<'s> {
-    /// Not at all: a scalar, or an atomic list, map or object.
+    /// Owned as a whole: a scalar, or an atomic list, map or object.
     Leaf,
-    /// An object with the fields of a type.
+    /// Object with the declared fields of a type.
     Struct(&'s ObjectType),
-    /// A map: every key is owned alone.
+    /// Map in which every key is owned separately.
     Map(&'s ValueShape),
-    /// A list in which every scalar stands once.
+    /// List of unique scalars (`listType=set`).
     Set,
-    /// A list of objects told apart by these fields.
+    /// List of objects identified by these key fields (`listType=map`).
     Keyed(&'s [&'static str], &'s ObjectType),
 }
 
@@ -50,7 +50,7 @@ impl<'s> MergeNode<'s> {
         MergeNode::new(schema, shape, &MergeStrategy::Default)
     }
 
-    /// The field of that name, if this is an object with declared fields and has it.
+    /// Returns the declared field `name`, if this is an object type that has it.
     pub(super) fn declared(self, name: &str) -> Option<&'s SchemaField> {
         match self {
             MergeNode::Struct(of) => of.field(name),
@@ -58,7 +58,7 @@ impl<'s> MergeNode<'s> {
         }
     }
 
-    /// What is under a key of an object or map. A field nobody declared is one leaf.
+    /// Returns the node under a key of an object or map. An undeclared field is a leaf.
     pub(super) fn child(self, schema: &'s Schema, name: &str) -> MergeNode<'s> {
         match self {
             MergeNode::Struct(of) => {
@@ -69,7 +69,7 @@ impl<'s> MergeNode<'s> {
         }
     }
 
-    /// What an element of a list is.
+    /// Returns the node of a list's elements.
     pub(super) fn element(self) -> MergeNode<'s> {
         match self {
             MergeNode::Keyed(_, of) if !of.atomic => MergeNode::Struct(of),
@@ -77,7 +77,7 @@ impl<'s> MergeNode<'s> {
         }
     }
 
-    /// The path part of a list element, or why it has none.
+    /// Returns the path element of a list element, or the reason why it has none.
     pub(super) fn element_path(self, element: &Value) -> Result<String, String> {
         match self {
             MergeNode::Keyed(keys, of) => Ok(path_element::keys(&key_values(keys, of, element)?)),
@@ -97,7 +97,7 @@ impl<'s> MergeNode<'s> {
         }
     }
 
-    /// Whether two list elements have the same keys, told without building the part.
+    /// Compares the keys of two list elements without building path elements.
     pub(super) fn is_same_element(self, a: &Value, b: &Value) -> bool {
         match self {
             MergeNode::Keyed(keys, of) => keys.iter().all(|key| {
@@ -136,7 +136,7 @@ fn key_value<'v>(of: &'v ObjectType, element: &'v Value, key: &str) -> Option<&'
     element.get(key).or_else(|| of.field(key)?.default.as_ref())
 }
 
-/// Where in an object a walk is. Some fields at the top are never owned by anyone.
+/// Depth of a walk within an object. Some top-level fields are never owned.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum ObjectLevel {
     Top,
@@ -153,7 +153,7 @@ impl ObjectLevel {
         }
     }
 
-    /// Whether nobody owns the field: identity and what only the server sets.
+    /// Returns true for fields without owner: identity and fields that only the server sets.
     pub(super) fn is_unowned(self, name: &str) -> bool {
         match self {
             ObjectLevel::Top => matches!(name, "apiVersion" | "kind"),
@@ -176,7 +176,7 @@ impl ObjectLevel {
     }
 }
 
-/// A value as an object; `null` and absence are an empty one. `None`: it is something else.
+/// Returns the value as an object; `null` and absence count as empty. `None` for other types.
 pub(super) fn as_map(value: Option<&Value>) -> Option<Option<&Map<String, Value>>> {
     match value {
         None | Some(Value::Null) => Some(None),
@@ -185,7 +185,7 @@ pub(super) fn as_map(value: Option<&Value>) -> Option<Option<&Map<String, Value>
     }
 }
 
-/// A value as a list; `null` and absence are an empty one. `None`: it is something else.
+/// Returns the value as a list; `null` and absence count as empty. `None` for other types.
 pub(super) fn as_list(value: Option<&Value>) -> Option<&[Value]> {
     match value {
         None | Some(Value::Null) => Some(&[]),

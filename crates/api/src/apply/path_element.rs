@@ -1,14 +1,14 @@
-//! The parts of a field path, as FieldsV1 writes them and as people read them.
+//! Path elements in FieldsV1 and display notation.
 //!
 //! `f:name` is a field or map key, `k:{"name":"c"}` a list element by its keys, `v:"a"` an element
-//! of a set, `i:0` an element by index. Every part has one spelling (keys sorted, no spaces), so
-//! that texts can be compared.
+//! of a set, `i:0` an element by index. Every path element has exactly one encoding (sorted keys,
+//! no spaces), so encodings can be compared as strings.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// The part for a field or map key.
+/// Encodes a field or map key.
 pub(super) fn field(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     text.push_str("f:");
@@ -16,12 +16,12 @@ pub(super) fn field(name: &str) -> String {
     text
 }
 
-/// The part for the element of a set.
+/// Encodes an element of a set.
 pub(super) fn value(value: &Value) -> String {
     format!("v:{value}")
 }
 
-/// The part for a list element with these keys.
+/// Encodes a list element by its keys.
 pub(super) fn keys(keys: &BTreeMap<&str, &Value>) -> String {
     let mut text = String::from("k:{");
     for (i, (name, value)) in keys.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(super) fn keys(keys: &BTreeMap<&str, &Value>) -> String {
     text
 }
 
-/// The one spelling of a part that came from outside.
+/// Validates a path element from a client and returns its canonical encoding.
 pub(super) fn canonical(text: &str) -> Result<String, String> {
     let wrong = |e: serde_json::Error| format!("{text:?}: {e}");
     match text.split_at_checked(2) {
@@ -57,7 +57,7 @@ pub(super) fn canonical(text: &str) -> Result<String, String> {
     }
 }
 
-/// A part as it stands in a path for people: `.name`, `[name="c"]`, `[="a"]`, `[0]`.
+/// Formats a path element for display: `.name`, `[name="c"]`, `[="a"]`, `[0]`.
 pub(super) fn display(text: &str) -> String {
     match text.split_at_checked(2) {
         Some(("f:", name)) => format!(".{name}"),

@@ -1,4 +1,4 @@
-//! Server-side apply: an object that says what its manager wants, laid over the live one.
+//! Server-side apply: merges a manager's desired fields into the live object.
 
 use std::collections::HashMap;
 
@@ -16,27 +16,27 @@ use super::update::{
 use super::validate::validate;
 use crate::schema::{Schema, TypeId};
 
-/// Why an apply was refused.
+/// Reason for rejecting an apply request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// The applied object cannot be merged: a field nobody declared, a wrong type, two list elements
-    /// of one key. The text is `.path: what`, or `errors:` and a line for each.
+    /// The applied object cannot be merged: an undeclared field, a wrong type, or two list elements
+    /// with the same key. The text is `.path: reason`, or `errors:` followed by one line per error.
     #[error("{0}")]
     Invalid(String),
-    /// Others own fields that would change.
+    /// Other managers own fields that would change.
     #[error("conflicts with {} fields", .0.total)]
     Conflicts(ApplyConflicts),
 }
 
-/// Who owns what an object had before anyone applied to it.
+/// Manager that owns the fields set before the first apply.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// Applies an object, as it was sent, to the live one (`None`: there is none yet). `Ok(None)`:
-/// nothing changes, neither the object nor who owns what.
+/// Applies an object as sent to the live one (`None`: it does not exist yet). Returns `Ok(None)` if
+/// neither the object nor field ownership changes.
 ///
-/// What this manager applied before and no longer applies is removed, unless someone else owns it.
-/// A field that someone else owns and whose value would change is a conflict, unless `force`; fields
-/// with the same value are shared. Fields in `reset` (and below) are never owned.
+/// Removes fields that this manager applied before and no longer applies, unless another manager
+/// owns them. A field that another manager owns and whose value would change is a conflict, unless
+/// `force`; fields with equal values are shared. Fields in `reset` (and below) are never owned.
 pub fn on_apply(
     schema: &Schema,
     of: TypeId,
@@ -51,7 +51,7 @@ pub fn on_apply(
     let bare = without_managed_fields(live);
     let managers = apply.managers_before(live, &bare);
     let result = match apply.run(&bare, managers.clone(), force, &FieldSet::default()) {
-        // kubectl may take over from itself what it applied on the client's side.
+        // kubectl may take over fields from its own client-side apply.
         Err(_) if who.manager == KUBECTL => {
             apply.run(&bare, managers.clone(), force, &apply.client_side_applied_fields(&bare))
         }
@@ -84,7 +84,8 @@ struct ApplyOperation<'a> {
 }
 
 impl ApplyOperation<'_> {
-    /// The entries of the live object. If there are none, what it has belongs to "before".
+    /// Returns the entries of the live object. If it has none, all its fields belong to
+    /// `before-first-apply`.
     fn managers_before(&self, live: Option<&Value>, bare: &Value) -> Vec<ManagedFieldsEntry> {
         let managers =
             live.and_then(managed_fields).cloned().map(parse_trusted).unwrap_or_default();
@@ -103,7 +104,7 @@ impl ApplyOperation<'_> {
         delta
     }
 
-    /// Merges, prunes and hands over ownership. Fields in `own` are no conflict, whoever owns them.
+    /// Merges, prunes and transfers ownership. Fields in `own` never conflict.
     fn run(
         &self,
         live: &Value,
@@ -139,8 +140,8 @@ impl ApplyOperation<'_> {
         Ok((new, managers))
     }
 
-    /// Removes what was applied last time and is not now, except what somebody owns: removes it all,
-    /// then sees what of that has to come back.
+    /// Removes fields that were applied before and are no longer applied, unless they have another
+    /// owner: removes them all, then restores those still owned.
     fn prune(
         &self,
         merged: Value,
@@ -166,11 +167,12 @@ impl ApplyOperation<'_> {
         let mut doomed_now = everything;
         doomed_now.difference(&all(&remove_fields(schema, of, &merged, &doomed)));
         let pruned = remove_fields(schema, of, &merged, &doomed_now.intersection(&last));
-        // An object that lost its last field is gone; if it was applied as `{}`, it is wanted.
+        // Pruning removes an object that lost its last field; merging restores it if it was applied
+        // as `{}`.
         merge_applied(schema, of, &pruned, self.applied)
     }
 
-    /// The fields that kubectl applied on the client's side and that still have those values.
+    /// Returns the fields that kubectl applied on the client side and whose values are unchanged.
     fn client_side_applied_fields(&self, live: &Value) -> FieldSet {
         let text = live.pointer(LAST_APPLIED_POINTER).and_then(Value::as_str).unwrap_or_default();
         let Ok(last) = serde_json::from_str::<Value>(text) else { return FieldSet::default() };
@@ -185,8 +187,8 @@ impl ApplyOperation<'_> {
         set
     }
 
-    /// Keeps kubectl's record of what it applied true, if the object has one, so that it may go back
-    /// to applying on the client's side.
+    /// Updates kubectl's last-applied annotation, if present, so that clients can return to
+    /// client-side apply.
     fn refresh_annotation(&self, new: &mut Value) {
         let Some(Value::String(record)) = new.pointer_mut(LAST_APPLIED_POINTER) else { return };
         let mut applied = self.applied.clone();
@@ -204,13 +206,13 @@ impl ApplyOperation<'_> {
 }
 
 const KUBECTL: &str = "kubectl";
-/// What all annotations of an object may take; a longer record is not kept.
+/// Limit for all annotations of an object; a longer last-applied annotation is dropped.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const LAST_APPLIED_POINTER: &str =
     "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
-/// The live object without its `managedFields`.
+/// Returns the live object without its `managedFields`.
 fn without_managed_fields(live: Option<&Value>) -> Value {
     let mut bare = live.cloned().unwrap_or_else(|| Value::Object(Map::new()));
     if let Some(metadata) = metadata_mut(&mut bare) {
@@ -219,7 +221,7 @@ fn without_managed_fields(live: Option<&Value>) -> Value {
     bare
 }
 
-/// Whether the same managers own the same fields at the same versions, whenever they took them.
+/// Returns true if the same managers own the same fields at the same versions, regardless of time.
 fn same_managers(a: &[ManagedFieldsEntry], b: &[ManagedFieldsEntry]) -> bool {
     let known: HashMap<_, _> = b.iter().map(|b| (b.identity(), b)).collect();
     let same = |a: &ManagedFieldsEntry, b: &ManagedFieldsEntry| {

@@ -1,8 +1,8 @@
 //! Sets of field paths.
 //!
-//! A set is kept in the form it has on the wire, FieldsV1: a tree of objects by path part, in which
-//! an empty object is a member, an object with `.` is a member that has members below it, and any
-//! other object is only the way to members. So storing and reading a set costs nothing.
+//! A set is stored in its wire form, FieldsV1: a tree of objects keyed by path element. An empty
+//! object is a member, an object with `.` is a member that has members below it, and any other
+//! object only leads to members. Storing and reading a set therefore needs no conversion.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::path_element;
 use crate::field::truncate_with_length;
 use crate::limits::MAX_KEY_BYTES;
 
-/// The tree under one path.
+/// FieldsV1 tree below one path.
 pub(super) type FieldTree = Map<String, Value>;
 
 const SELF: &str = ".";
@@ -20,7 +20,7 @@ const SELF: &str = ".";
 pub struct FieldSet(pub(super) FieldTree);
 
 impl FieldSet {
-    /// The set of the given paths through fields and map keys.
+    /// Creates a set of paths through fields and map keys.
     pub fn from_paths(paths: &[&[&str]]) -> Self {
         let mut set = FieldSet::default();
         for path in paths {
@@ -35,7 +35,7 @@ impl FieldSet {
         set
     }
 
-    /// Reads FieldsV1 that came from outside.
+    /// Decodes and validates FieldsV1 from a client.
     pub fn decode(fields: &Value) -> Result<Self, String> {
         Ok(FieldSet(decode(fields)?.below))
     }
@@ -45,22 +45,22 @@ impl FieldSet {
         Value::Object(self.0)
     }
 
-    /// Whether there is no member.
+    /// Returns true if the set has no members.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds the members of another set.
+    /// Adds the members of the other set.
     pub fn union(&mut self, other: &FieldSet) {
         union(&mut self.0, &other.0);
     }
 
-    /// The members that another set has too.
+    /// Returns the members that both sets share.
     pub fn intersection(&self, other: &FieldSet) -> FieldSet {
         FieldSet(intersection(&self.0, &other.0))
     }
 
-    /// Removes the members of another set; what is below them stays.
+    /// Removes the members of another set, but not the members below them.
     pub fn difference(&mut self, other: &FieldSet) {
         difference(&mut self.0, &other.0);
     }
@@ -70,26 +70,26 @@ impl FieldSet {
         recursive_difference(&mut self.0, &other.0);
     }
 
-    /// The members that have no members below them.
+    /// Returns members without members below them.
     pub fn leaves(&self) -> FieldSet {
         FieldSet(leaves(&self.0))
     }
 
-    /// The members as paths for people (`.spec.containers[name="c"].image`), those nearer to the
-    /// root first: the first `limit` of them.
+    /// Returns the first `limit` members as display paths (`.spec.containers[name="c"].image`),
+    /// those closer to the root first.
     pub fn paths(&self, limit: usize) -> Vec<String> {
         let mut paths = Vec::new();
         collect(&self.0, "", limit, &mut paths);
         paths
     }
 
-    /// How many members there are.
+    /// Returns the number of members.
     pub fn len(&self) -> usize {
         count(&self.0)
     }
 }
 
-/// One path's membership and what is below it, while a tree is taken apart or built.
+/// Membership of one path and the tree below it, while a tree is split or built.
 #[derive(Default)]
 pub(super) struct FieldSubtree {
     pub(super) member: bool,
@@ -101,14 +101,14 @@ impl FieldSubtree {
         !self.member && self.below.is_empty()
     }
 
-    /// Hangs this under a part of a tree.
+    /// Inserts this subtree under a path element.
     pub(super) fn insert_into(self, into: &mut FieldTree, part: String) {
         if self.is_empty() {
             return;
         }
         let node = self.into_tree();
         match into.get_mut(&part) {
-            // A list that has two elements of one key.
+            // A list with two elements of the same key.
             Some(Value::Object(old)) => union_nodes(old, &node),
             _ => {
                 into.insert(part, Value::Object(node));
@@ -124,19 +124,19 @@ impl FieldSubtree {
     }
 }
 
-/// Whether the path of a node is a member.
+/// Returns true if the node itself is a member.
 pub(super) fn is_member(node: &FieldTree) -> bool {
     node.is_empty() || node.contains_key(SELF)
 }
 
-/// The parts below a node, with their nodes.
+/// Iterates over the child path elements and their nodes.
 pub(super) fn parts(node: &FieldTree) -> impl Iterator<Item = (&String, &FieldTree)> {
     node.iter()
         .filter(|(part, _)| *part != SELF)
         .filter_map(|(part, n)| Some((part, n.as_object()?)))
 }
 
-/// The node below a part.
+/// Returns the child node of a path element.
 pub(super) fn below<'t>(tree: &'t FieldTree, part: &str) -> Option<&'t FieldTree> {
     tree.get(part).and_then(Value::as_object)
 }
@@ -174,7 +174,8 @@ fn union_nodes(old: &mut FieldTree, node: &FieldTree) {
 }
 
 fn intersection(a: &FieldTree, b: &FieldTree) -> FieldTree {
-    // From the smaller one: an object may have thousands of managers with few fields each.
+    // Iterates over the smaller tree: an object may have thousands of managers with few fields
+    // each.
     let (a, b) = if a.len() <= b.len() { (a, b) } else { (b, a) };
     let mut both = FieldTree::new();
     for (part, left) in parts(a) {
@@ -213,7 +214,8 @@ fn recursive_difference(from: &mut FieldTree, other: &FieldTree) {
     }
 }
 
-/// The parts that both trees have, with their nodes in `other`, found from the smaller one.
+/// Returns the path elements common to both trees, with their nodes in `other`; iterates over the
+/// smaller tree.
 fn shared<'t>(from: &FieldTree, other: &'t FieldTree) -> Vec<(String, &'t FieldTree)> {
     if from.len() < other.len() {
         let found = parts(from).filter_map(|(part, _)| Some((part.clone(), below(other, part)?)));
@@ -223,7 +225,7 @@ fn shared<'t>(from: &FieldTree, other: &'t FieldTree) -> Vec<(String, &'t FieldT
     found.map(|(part, node)| (part.clone(), node)).collect()
 }
 
-/// Brings a node back into form after things below it were removed.
+/// Restores the encoding of a node after members below it were removed.
 fn set_membership(tree: &mut FieldTree, part: &str, member: bool) {
     let Some(Value::Object(node)) = tree.get_mut(part) else { return };
     if !node.is_empty() && member {

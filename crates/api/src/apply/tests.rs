@@ -1,4 +1,4 @@
-//! Cases modelled on what structured-merge-diff and kube-apiserver promise.
+//! Cases modelled on the behaviour of structured-merge-diff and kube-apiserver.
 
 mod apply;
 mod field_sets;
@@ -14,7 +14,7 @@ fn writer<'a>(manager: &'a str, time: &'a str) -> FieldManager<'a> {
     FieldManager { manager, api_version: "v1", subresource: "", time }
 }
 
-/// An object of a kind under test, written step by step.
+/// Object under test, written step by step.
 struct LiveObject {
     kind: &'static str,
     object: Option<Value>,
@@ -26,7 +26,7 @@ impl LiveObject {
         LiveObject { kind, object: None, reset: FieldSet::default() }
     }
 
-    /// Applies, and says whether anything changed.
+    /// Applies, and returns true if anything changed.
     fn apply(&mut self, who: &str, applied: Value, force: bool) -> Result<bool, ApplyError> {
         self.apply_as(&writer(who, "2026-01-01T00:00:00Z"), applied, force)
     }
@@ -61,7 +61,7 @@ impl LiveObject {
         object
     }
 
-    /// Who owns what, as (manager, operation, fields).
+    /// Returns field ownership as (manager, operation, fields).
     fn owners(&self) -> Value {
         let list = self.object.as_ref().and_then(|o| o["metadata"].get("managedFields").cloned());
         let list = list.unwrap_or(json!([]));

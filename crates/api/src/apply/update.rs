@@ -1,5 +1,5 @@
-//! What every write but an apply does to `managedFields`: the fields it changed become the
-//! writer's, and nobody owns a field that is gone.
+//! Updates `managedFields` on every write except apply: the writer owns the fields it changed, and
+//! removed fields lose their owners.
 
 use serde_json::Value;
 
@@ -11,13 +11,13 @@ use super::managed_fields::{
 use super::set::FieldSet;
 use crate::schema::{Schema, TypeId};
 
-/// Brings the `managedFields` of a new object up to date with what changed from the old one. `old`
-/// is `None` on create; both are in canonical form. Fields in `reset` (and below) are never owned:
-/// the server takes them from elsewhere than this request.
+/// Updates the `managedFields` of a new object with the changes from the old one. `old` is `None`
+/// on create; both are in canonical form. Fields in `reset` (and below) are never owned, because
+/// the server does not take them from this request.
 ///
-/// A client may send `managedFields` of its own with the object itself (not with a subresource): a
-/// valid list counts instead of the old one, `[]` and `[{}]` clear it, anything else is ignored. An
-/// object without `managedFields` that is not new stays without.
+/// A client may send `managedFields` with the main resource (not with a subresource): a valid list
+/// replaces the old one, `[]` and `[{}]` clear it, anything else is ignored. An existing object
+/// without `managedFields` stays without.
 pub fn on_update(
     schema: &Schema,
     of: TypeId,
@@ -56,7 +56,8 @@ pub fn on_update(
     }
 }
 
-/// Gives what changed to the writer, and takes it and what was removed from everyone else.
+/// Assigns changed fields to the writer, and removes changed and removed fields from all other
+/// managers.
 pub(super) fn assign_ownership(
     mut managers: Vec<ManagedFieldsEntry>,
     changed: &FieldSet,
@@ -88,10 +89,10 @@ pub(super) fn assign_ownership(
     managers
 }
 
-/// The list to start from.
+/// Origin of the entries to update.
 enum ManagedFieldsSource {
     Stored(Value),
-    /// What the client sent instead.
+    /// Entries sent by the client, replacing the stored ones.
     Sent(Vec<ManagedFieldsEntry>),
 }
 
@@ -102,7 +103,7 @@ fn source(
 ) -> ManagedFieldsSource {
     let kept = || ManagedFieldsSource::Stored(live.cloned().unwrap_or_default());
     match given {
-        // The client sent back what it read: take that one, which costs no copy.
+        // The client returned the list unchanged: use it without a copy.
         Some(given) if Some(&given) == live => ManagedFieldsSource::Stored(given),
         None | Some(Value::Null) => kept(),
         Some(_) if !who.subresource.is_empty() => kept(),
@@ -132,7 +133,7 @@ pub(super) fn metadata_mut(object: &mut Value) -> Option<&mut serde_json::Map<St
     object.get_mut("metadata").and_then(Value::as_object_mut)
 }
 
-/// Sets the list; an object without metadata has none.
+/// Sets `managedFields`; does nothing for an object without metadata.
 pub(super) fn set_managed_fields(object: &mut Value, list: Value) {
     let empty = list.as_array().is_none_or(Vec::is_empty);
     if let Some(metadata) = metadata_mut(object).filter(|_| !empty) {

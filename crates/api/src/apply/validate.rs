@@ -1,5 +1,5 @@
-//! What an applied object must be before it can be merged: of the schema's types, with declared
-//! fields only, and with lists whose elements can be told apart.
+//! Validates an applied object before merging: types match the schema, all fields are declared, and
+//! list elements have distinct keys.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::field::{shown, truncate, truncate_with_length};
 use crate::limits::{MAX_ERRORS, MAX_KEY_BYTES, MAX_SHOWN_BYTES};
 use crate::schema::{ObjectType, Schema, SchemaField, TypeId, ValueShape};
 
-/// Checks an applied object. The error lists everything that is wrong, each with its path.
+/// Validates an applied object. The error lists every violation with its path.
 pub(super) fn validate(schema: &Schema, of: TypeId, object: &Value) -> Result<(), String> {
     let mut check = SchemaValidator { schema, path: Vec::new(), errors: Vec::new(), total: 0 };
     check.object(schema.get_type(of), ObjectLevel::Top, object);
@@ -28,7 +28,7 @@ pub(super) fn validate(schema: &Schema, of: TypeId, object: &Value) -> Result<()
 struct SchemaValidator<'s> {
     schema: &'s Schema,
     path: Vec<String>,
-    /// The first of them ([`MAX_ERRORS`]).
+    /// First [`MAX_ERRORS`] errors, each with its path.
     errors: Vec<String>,
     total: usize,
 }
@@ -134,7 +134,7 @@ impl<'s> SchemaValidator<'s> {
     }
 }
 
-/// A value in an error. Strings stand there as in JSON.
+/// Formats a value for an error; strings are JSON-quoted.
 fn json(value: &Value) -> String {
     match value {
         Value::String(text) => Value::from(truncate(text, MAX_SHOWN_BYTES)).to_string(),

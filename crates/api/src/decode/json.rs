@@ -1,4 +1,4 @@
-//! JSON bodies.
+//! Decodes JSON bodies of requests.
 
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 use super::value_builder::{BuildContext, ValueBuilder};
 use super::{DecodeError, DecodedBody, json_type_name, syntax};
 
-/// Reads a JSON body: one object and nothing after it.
+/// Decodes a JSON body: one object and nothing after it.
 ///
-/// As in Go, the last of several equal keys wins. Stricter than Go: bytes that are no UTF-8 and
-/// escapes that are no character are errors instead of U+FFFD, and `null` is no object.
+/// As in Go, the last of several equal keys wins. Stricter than Go: invalid UTF-8 and invalid
+/// escapes are errors instead of U+FFFD, and `null` is not an object.
 pub fn json(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     object(parse_any(bytes).map_err(DecodeError::Json)?)
 }
 
-/// As [`json`], for the body of a request: `null` is an object without fields, as in Kubernetes.
+/// Like [`json`], for request bodies: `null` is an empty object, as in Kubernetes.
 pub fn json_body(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     let decoded = parse_any(bytes).map_err(DecodeError::Json)?;
     match decoded.value {
@@ -33,12 +33,12 @@ fn object(decoded: DecodedBody) -> Result<DecodedBody, DecodeError> {
     }
 }
 
-/// Reads any one JSON value; an error is in the words of Go's decoder where it has some.
+/// Decodes any JSON value; syntax errors use the wording of Go's decoder where it has one.
 pub(super) fn parse_any(bytes: &[u8]) -> Result<DecodedBody, String> {
     let mut build = BuildContext { duplicates: Vec::new(), whole_floats_are_integers: false };
     match read(bytes, &mut build) {
         Ok(value) => Ok(DecodedBody { value, duplicates: build.duplicates }),
-        // Only now is it worth the time to look for the words.
+        // The slow scan for Go's wording runs only on errors.
         Err(error) => Err(syntax::syntax_error(bytes).unwrap_or_else(|| plain(&error))),
     }
 }
@@ -50,7 +50,7 @@ fn read(bytes: &[u8], build: &mut BuildContext) -> Result<Value, serde_json::Err
     Ok(value)
 }
 
-/// The error without the line and column, which mean little in a body written by a program.
+/// Returns the error without line and column, which are of little use for machine-written bodies.
 fn plain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {

@@ -1,8 +1,9 @@
-//! Protobuf bodies, read by walking the schema tables.
+//! Decodes protobuf bodies by walking the schema tables.
 //!
-//! A body is four bytes, then a message `Unknown` that names the type, then in it the typed message.
-//! Generated clients send this format and do not fall back to JSON. The wire primitives are
-//! `prost`'s; only the walk is here, so there is no generated code to keep in step with the tables.
+//! A body consists of four magic bytes and a message `Unknown`, which names the type and contains
+//! the typed message. Generated clients send this format and do not fall back to JSON. `prost`
+//! provides the wire primitives; only the walk is here, so there is no generated code to keep in
+//! sync with the tables.
 
 mod special_types;
 
@@ -15,16 +16,16 @@ use super::DecodeError;
 use crate::limits::MAX_DEPTH;
 use crate::schema::{Schema, SchemaField, TypeId, ValueShape};
 
-/// What every Kubernetes protobuf message begins with.
+/// Magic prefix of every Kubernetes protobuf message.
 const MAGIC: [u8; 4] = *b"k8s\0";
 
-/// Reads a protobuf body as the JSON it stands for, with `apiVersion` and `kind` as the message names
-/// them.
+/// Decodes a protobuf body to the equivalent JSON, with `apiVersion` and `kind` as named by the
+/// message.
 ///
-/// `resolve` says which type a version and kind are; either may be empty where a client left it to
-/// the path. Go writes every plain field, also an empty one, so the value still has to be brought
-/// into normal form. Unknown fields are skipped, as Kubernetes does; text that is no UTF-8 is an
-/// error, where Kubernetes would keep it and later replace it.
+/// `resolve` maps an API version and kind to a type; either may be empty if the client relies on
+/// the path. Go writes every plain field, including empty ones, so the value must still be
+/// normalised. Unknown fields are skipped, as in Kubernetes; invalid UTF-8 is an error, whereas
+/// Kubernetes keeps it and replaces it later.
 pub fn protobuf(
     schema: &Schema,
     bytes: &[u8],
@@ -58,7 +59,7 @@ pub fn protobuf(
     Ok(Value::Object(object))
 }
 
-/// The message `Unknown`. Its content encoding and type are always empty here.
+/// The message `Unknown`. Content encoding and content type are always empty here.
 #[derive(Default)]
 struct ProtobufEnvelope<'a> {
     api_version: String,
@@ -88,7 +89,7 @@ impl<'a> ProtobufEnvelope<'a> {
     }
 }
 
-/// What is wrong, and at which field.
+/// A decoding error and the path of its field.
 struct ProtobufFault {
     path: String,
     what: String,
@@ -99,7 +100,7 @@ impl ProtobufFault {
         ProtobufFault { path: String::new(), what: what.into() }
     }
 
-    /// The same, seen from the object that holds `field`.
+    /// Prefixes the path with the parent's `field`.
     fn under(mut self, field: &str) -> Self {
         if !self.path.is_empty() {
             self.path.insert(0, '.');
@@ -132,8 +133,8 @@ struct ProtobufDecoder<'s> {
 }
 
 impl ProtobufDecoder<'_> {
-    /// Reads a message of type `of` into `object`, which stands `depth` levels deep. What is there
-    /// already is merged with, as protobuf wants it for a message that comes in pieces.
+    /// Decodes a message of type `of` into `object` at nesting level `depth`. Merges with existing
+    /// values, as protobuf requires for a message sent in pieces.
     fn message(
         &self,
         of: TypeId,
@@ -150,7 +151,8 @@ impl ProtobufDecoder<'_> {
                 self.field(field, wire, rest, depth, object)
                     .map_err(|fault| fault.under(field.name))?;
             } else if let Some(inlined) = of.inlined_by_tag(tag) {
-                // One level more, though JSON has none here: it bounds types that inline themselves.
+                // Counts as a level although JSON has none here: it bounds types that inline
+                // themselves.
                 self.message(inlined, delimited(wire, rest)?, depth + 1, object)?;
             } else {
                 return Ok(false);
@@ -159,7 +161,7 @@ impl ProtobufDecoder<'_> {
         })
     }
 
-    /// Reads one occurrence of `field` into the object that holds it.
+    /// Decodes one occurrence of `field` into its parent object.
     fn field(
         &self,
         field: &SchemaField,
@@ -193,7 +195,7 @@ impl ProtobufDecoder<'_> {
         }
     }
 
-    /// Reads the elements of one occurrence of a repeated field: several if numbers are packed.
+    /// Decodes the elements of one occurrence of a repeated field: several if numbers are packed.
     fn element(
         &self,
         shape: &ValueShape,
@@ -216,8 +218,8 @@ impl ProtobufDecoder<'_> {
         Ok(())
     }
 
-    /// Reads a message of which field 1 repeats the elements: how protobuf has a list in a place
-    /// where it can have a message only.
+    /// Decodes a message whose field 1 repeats the elements: protobuf's encoding of a list where
+    /// only a message is allowed.
     fn wrapped(
         &self,
         shape: &ValueShape,
@@ -236,7 +238,7 @@ impl ProtobufDecoder<'_> {
         })
     }
 
-    /// Reads an entry of a map. What it leaves out has the zero value.
+    /// Decodes a map entry. A missing key or value has the zero value.
     fn entry(
         &self,
         shape: &ValueShape,
@@ -256,7 +258,7 @@ impl ProtobufDecoder<'_> {
         Ok((key, value.unwrap_or_else(|| zero(shape))))
     }
 
-    /// Reads one value that stands in a container `depth` levels deep.
+    /// Decodes one value within a container at nesting level `depth`.
     fn value(
         &self,
         shape: &ValueShape,
@@ -313,9 +315,9 @@ impl ProtobufDecoder<'_> {
     }
 }
 
-/// Calls `each` with every field of a message: its number, its wire type, and the bytes from its
-/// content on, of which it takes what belongs to the field. If it says `false` it took nothing, and
-/// the field is skipped.
+/// Calls `each` with every field of a message: its number, its wire type, and the remaining bytes
+/// from its content on, from which `each` consumes the field. If `each` returns `false` it consumed
+/// nothing, and the field is skipped.
 fn each_field<'a>(
     mut bytes: &'a [u8],
     mut each: impl FnMut(u32, WireType, &mut &'a [u8]) -> Result<bool, ProtobufFault>,
@@ -329,7 +331,7 @@ fn each_field<'a>(
     Ok(())
 }
 
-/// Takes a length and that many bytes.
+/// Consumes a length prefix and that many bytes.
 fn delimited<'a>(wire: WireType, rest: &mut &'a [u8]) -> Result<&'a [u8], ProtobufFault> {
     encoding::check_wire_type(WireType::LengthDelimited, wire)?;
     let length = encoding::decode_varint(rest)?;
@@ -349,7 +351,7 @@ fn text(wire: WireType, rest: &mut &[u8]) -> Result<String, ProtobufFault> {
     }
 }
 
-/// The wire type of the numbers of a packed list, if `shape` is a number.
+/// Returns the wire type of a packed list's numbers, if `shape` is a number.
 fn packed(shape: &ValueShape) -> Option<WireType> {
     match shape {
         ValueShape::Bool | ValueShape::Int32 | ValueShape::Int64 => Some(WireType::Varint),
@@ -374,7 +376,7 @@ fn zero(shape: &ValueShape) -> Value {
     }
 }
 
-/// The list under `name`, made if there is none yet.
+/// Returns the list under `name`, creating it if absent.
 fn list_at<'a>(object: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Value> {
     let slot = slot_at(object, name, || Value::Array(Vec::new()));
     match slot {
@@ -383,7 +385,7 @@ fn list_at<'a>(object: &'a mut Map<String, Value>, name: &str) -> &'a mut Vec<Va
     }
 }
 
-/// The object under `name`, made if there is none yet.
+/// Returns the object under `name`, creating it if absent.
 fn object_at<'a>(object: &'a mut Map<String, Value>, name: &str) -> &'a mut Map<String, Value> {
     let slot = slot_at(object, name, || Value::Object(Map::new()));
     match slot {
@@ -397,7 +399,7 @@ fn slot_at<'a>(
     name: &str,
     make: impl FnOnce() -> Value,
 ) -> &'a mut Value {
-    // Asking first spares a repeated field the copy of its name.
+    // Checking first avoids copying the name for repeated fields.
     if !object.contains_key(name) {
         object.insert(name.to_owned(), make());
     }

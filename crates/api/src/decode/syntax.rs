@@ -1,12 +1,12 @@
-//! Says what is wrong with a JSON text in the words of Go's decoder.
+//! Reports JSON syntax errors in the wording of Go's decoder.
 //!
-//! Clients know these words, and `serde_json` has others. A text is scanned here only after
-//! `serde_json` refused it, so this may be slow; it accepts nothing.
+//! Clients know that wording, and `serde_json` uses another. A text is scanned only after
+//! `serde_json` rejected it, so this may be slow; it never accepts input.
 
 use crate::field::quote;
 use crate::limits::MAX_DEPTH;
 
-/// The first fault of `text`, or nothing if Go's scanner would find none.
+/// Returns the first syntax error in `text`, or `None` if Go's scanner would find none.
 pub(super) fn syntax_error(text: &[u8]) -> Option<String> {
     let mut scan = JsonScanner { text, at: 0, open: Vec::new() };
     let mut next = ExpectedToken::Value;
@@ -19,7 +19,7 @@ pub(super) fn syntax_error(text: &[u8]) -> Option<String> {
     }
 }
 
-/// What the grammar wants next.
+/// Token that the grammar expects next.
 #[derive(Clone, Copy)]
 enum ExpectedToken {
     Value,
@@ -107,7 +107,7 @@ impl JsonScanner<'_> {
         ExpectedToken::CommaOrEnd
     }
 
-    /// The rest of a string, after its first quote.
+    /// Scans the rest of a string, after its opening quote.
     fn string(&mut self) -> Result<(), String> {
         loop {
             let Some(&c) = self.text.get(self.at) else {
@@ -135,7 +135,7 @@ impl JsonScanner<'_> {
         }
     }
 
-    /// The rest of a number, after its first character.
+    /// Scans the rest of a number, after its first character.
     fn number(&mut self, first: u8) -> Result<(), String> {
         let leading = if first == b'-' { self.digit("in numeric literal")? } else { first };
         if leading != b'0' {
@@ -168,7 +168,7 @@ impl JsonScanner<'_> {
         }
     }
 
-    /// The rest of `word`, after its first letter.
+    /// Scans the rest of `word`, after its first letter.
     fn literal(&mut self, word: &str) -> Result<(), String> {
         for letter in word.chars().skip(1) {
             let c = self.next_byte();
@@ -179,7 +179,7 @@ impl JsonScanner<'_> {
         Ok(())
     }
 
-    /// The next character inside a token. Go's scanner sees a space where the text ends.
+    /// Returns the next byte inside a token. Go's scanner sees a space at the end of the text.
     fn next_byte(&mut self) -> u8 {
         let c = self.text.get(self.at).copied().unwrap_or(b' ');
         self.at += 1;

@@ -1,7 +1,7 @@
-//! Builds a JSON value from any serde format, and sees the keys that stand twice on the way.
+//! Builds a JSON value from any serde format and detects duplicate keys.
 //!
-//! `serde_json::Value` cannot tell of duplicates. The builder below keeps its place as a chain of
-//! references on the stack, so that nothing is allocated for it until there is something to tell.
+//! `serde_json::Value` cannot report duplicates. The builder below tracks its path as a chain of
+//! references on the stack, so it allocates nothing until there is something to report.
 
 use std::fmt::{self, Write as _};
 
@@ -12,15 +12,15 @@ use serde_json::{Map, Number, Value};
 use crate::field::truncate;
 use crate::limits::{MAX_DUPLICATES, MAX_KEY_BYTES};
 
-/// What is known of the whole text while its parts are built.
+/// State shared by all builders of one document.
 pub(super) struct BuildContext {
-    /// The paths of duplicate keys so far.
+    /// Paths of duplicate keys found so far.
     pub duplicates: Vec<String>,
-    /// Whether a whole number written as a float (`1e3`) becomes an integer.
+    /// If true, a whole number written as a float (`1e3`) becomes an integer.
     pub whole_floats_are_integers: bool,
 }
 
-/// Builds one value at a place.
+/// Builds one value at a path.
 pub(super) struct ValueBuilder<'a> {
     place: ValuePath<'a>,
     build: &'a mut BuildContext,
@@ -91,7 +91,7 @@ impl<'de> Visitor<'de> for ValueBuilder<'_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        // Within these bounds every whole float is an i64, and the cast is exact.
+        // Within these bounds every whole float fits an i64, and the cast is exact.
         const BOUND: f64 = 9_007_199_254_740_992.0;
         if self.build.whole_floats_are_integers && value.fract() == 0.0 && value.abs() <= BOUND {
             return Ok(Value::Number((value as i64).into()));
@@ -146,14 +146,14 @@ fn duplicate(duplicates: &mut Vec<String>, place: ValuePath<'_>) {
         return;
     }
     let mut path = BoundedString(String::new());
-    // Fails where the beginning ends.
+    // Fails when the length limit is reached.
     let _ = write!(path, "{place}");
     if !duplicates.contains(&path.0) {
         duplicates.push(path.0);
     }
 }
 
-/// Takes the first [`MAX_KEY_BYTES`] that are written to it and then fails. A key can stand twice a hundred
+/// Keeps the first [`MAX_KEY_BYTES`] written and then fails. A key can be duplicated a hundred
 /// thousand times, below keys of any length.
 struct BoundedString(String);
 
@@ -165,7 +165,7 @@ impl fmt::Write for BoundedString {
     }
 }
 
-/// Reads a key. JSON has strings only; YAML has any scalar, which becomes its text.
+/// Deserializes a key. JSON keys are strings; a YAML key may be any scalar and becomes its text.
 struct KeySeed;
 
 impl<'de> DeserializeSeed<'de> for KeySeed {

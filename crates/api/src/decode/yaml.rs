@@ -1,7 +1,7 @@
-//! YAML bodies and answers: the only place that knows the YAML library.
+//! YAML bodies and responses: the only module that uses the YAML library.
 //!
-//! The rules are those of YAML 1.1, which Kubernetes' library has: `0644` is 420, `yes` and `on` are
-//! booleans, and keys become text. Of several documents the first is taken, as kube-apiserver does.
+//! Follows YAML 1.1 like Kubernetes' library: `0644` is 420, `yes` and `on` are booleans, and keys
+//! become strings. Of several documents the first is decoded, as in kube-apiserver.
 
 use serde::de::DeserializeSeed;
 use serde_json::{Map, Value};
@@ -15,16 +15,16 @@ use crate::limits::{
     MAX_YAML_TEXT_BYTES,
 };
 
-/// Reads a YAML body: a map, of which the last of several equal keys wins.
+/// Decodes a YAML body: a map in which the last of several equal keys wins.
 ///
-/// A whole number written as a float (`1e3`) becomes an integer, as it does on the way through JSON
-/// in Kubernetes.
+/// A whole number written as a float (`1e3`) becomes an integer, as it does in Kubernetes'
+/// conversion through JSON.
 pub fn yaml(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     object(parse_any(bytes)?)
 }
 
-/// As [`yaml`], for the body of a request: an empty document or `null` is an object without fields,
-/// as in Kubernetes.
+/// Like [`yaml`], for request bodies: an empty document or `null` is an empty object, as in
+/// Kubernetes.
 pub fn yaml_body(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     let decoded = parse_any(bytes)?;
     match decoded.value {
@@ -91,31 +91,31 @@ pub fn yaml_options() -> Options {
     }
 }
 
-/// The error on one line. Where it is, is part of the library's text.
+/// Formats the error on one line. The library's text includes the position.
 fn error_text(error: &Error) -> String {
     let text = error.without_snippet().to_string();
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// Writes a value as a YAML document in block style, with sorted keys and a newline at the end.
+/// Encodes a value as a YAML document in block style, with sorted keys and a trailing newline.
 ///
-/// Strings that a YAML 1.1 or 1.2 reader could take for something else are quoted; text of several
-/// lines is a literal block.
+/// Strings that a YAML 1.1 or 1.2 parser could read as another type are quoted; multi-line text is
+/// a literal block.
 pub fn to_yaml(value: &Value) -> String {
     to_yaml_in_style(value, !has_tabbed_block(value))
 }
 
-/// As [`to_yaml`], for a part of a document that is written in parts: `block_scalars` must be the same for all of them,
-/// and false if [`has_tabbed_block`] holds for one.
+/// Like [`to_yaml`], for one part of a document that is written in parts: `block_scalars` must be
+/// the same for all parts, and false if [`has_tabbed_block`] returns true for any of them.
 pub fn to_yaml_in_style(value: &Value, block_scalars: bool) -> String {
     let options = serde_saphyr::ser_options! {
-        // Folding changes text in the hands of readers that do it differently.
+        // Parsers disagree about folding, so it could change text.
         folded_wrap_chars: usize::MAX,
         prefer_block_scalars: block_scalars,
     };
     let mut text = match serde_saphyr::to_string_with_options(value, options) {
         Ok(text) => text,
-        // Every JSON value has a YAML form. JSON is one too, should the library think otherwise.
+        // Every JSON value has a YAML form. If the library fails nevertheless, JSON is valid YAML.
         Err(_) => value.to_string(),
     };
     if !text.ends_with('\n') {
@@ -124,8 +124,8 @@ pub fn to_yaml_in_style(value: &Value, block_scalars: bool) -> String {
     text
 }
 
-/// Whether a text of several lines begins with a tab, after empty lines at most. As a block, libyaml
-/// and its descendants in Go and Python take that tab for broken indentation.
+/// Returns true if a multi-line text begins with a tab, possibly after empty lines. In a block
+/// scalar, libyaml and its descendants in Go and Python reject that tab as broken indentation.
 pub fn has_tabbed_block(value: &Value) -> bool {
     match value {
         Value::String(text) => {

@@ -1,4 +1,4 @@
-//! The rules for `ObjectMeta`, in the order in which Kubernetes checks them.
+//! Validation of `ObjectMeta`, in the order in which Kubernetes checks it.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use super::{ObjectMetaView, OwnerReference};
 use crate::field::{FieldErrors, FieldPath};
 use crate::names;
 
-/// The most bytes that the keys and values of all annotations may have together.
+/// Maximum total size of all annotation keys and values, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 const MANAGER_MAX: usize = 128;
 const SUBRESOURCE_MAX: usize = 256;
 const IMMUTABLE: &str = "field is immutable";
 
-/// Checks the metadata of an object; `name_rule` is the one of its kind.
+/// Validates the metadata of an object with its kind's `name_rule`.
 ///
-/// A name is expected to have been generated already.
+/// The name must already be generated.
 pub fn validate_object_meta(
     metadata: &Value,
     namespaced: bool,
@@ -49,10 +49,10 @@ pub fn validate_object_meta(
     validate_managed_fields(&path.child("managedFields"), meta, errors);
 }
 
-/// Checks what an update does to the metadata of an object.
+/// Validates an update of an object's metadata.
 ///
-/// The server has put back before what it does not let clients change: an absent uid, the
-/// creation and deletion timestamps, and the generation.
+/// The server must already have restored what clients cannot change: an absent uid, the creation
+/// and deletion timestamps, and the generation.
 pub fn validate_object_meta_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata");
     let (new, old) = (ObjectMetaView::new(new), ObjectMetaView::new(old));
@@ -115,7 +115,7 @@ fn validate_namespace(
     }
 }
 
-/// Checks the keys and values of labels; anything but an object has none.
+/// Validates label keys and values; a value that is not an object has none.
 pub fn validate_labels(path: &FieldPath, labels: &Value, errors: &mut FieldErrors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
         for message in names::qualified_name(key) {
@@ -128,7 +128,7 @@ pub fn validate_labels(path: &FieldPath, labels: &Value, errors: &mut FieldError
     }
 }
 
-/// Checks the keys of annotations, in which case does not matter, and their size.
+/// Validates annotation keys, ignoring case, and the total size.
 pub fn validate_annotations(path: &FieldPath, annotations: &Value, errors: &mut FieldErrors) {
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
@@ -154,7 +154,7 @@ fn validate_owner_references(path: &FieldPath, meta: ObjectMetaView<'_>, errors:
             controller = Some(owner);
             continue;
         };
-        // The whole list stands in each of these errors.
+        // Each of these errors contains the whole list.
         let all = all.get_or_insert_with(|| {
             let shown: Vec<String> = meta.owner_references().map(format_owner).collect();
             format!("[{}]", shown.join(","))
@@ -187,7 +187,7 @@ fn validate_owner_reference(path: &FieldPath, owner: OwnerReference<'_>, errors:
     }
 }
 
-/// The version in `version` or `group/version`; empty for anything else.
+/// Returns the version of `version` or `group/version`; empty for anything else.
 fn version(api_version: &str) -> &str {
     match api_version.split_once('/') {
         None => api_version,
@@ -196,7 +196,7 @@ fn version(api_version: &str) -> &str {
     }
 }
 
-/// The reference as JSON in the order of its fields upstream.
+/// Formats the reference as JSON with upstream's field order.
 fn format_owner(owner: OwnerReference<'_>) -> String {
     let text = |value: &str| Value::from(value).to_string();
     let flag = |name: &str, value: Option<bool>| {
@@ -226,9 +226,9 @@ fn validate_finalizers(path: &FieldPath, meta: ObjectMetaView<'_>, errors: &mut 
     }
 }
 
-/// Checks that finalizers without a prefix are the ones Kubernetes knows.
+/// Checks that finalizers without a prefix are known to Kubernetes.
 ///
-/// The built-in kinds have this rule besides those of [`validate_object_meta`].
+/// Built-in kinds have this rule in addition to those of [`validate_object_meta`].
 pub fn validate_finalizer_names(metadata: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata").child("finalizers");
     for (i, finalizer) in ObjectMetaView::new(metadata).finalizers().enumerate() {
@@ -282,7 +282,7 @@ fn validate_managed_fields(path: &FieldPath, meta: ObjectMetaView<'_>, errors: &
     }
 }
 
-/// Checks the name of a field manager: short, and of characters that can be printed.
+/// Validates a field manager name: short and printable characters only.
 pub fn validate_field_manager(path: &FieldPath, manager: &str, errors: &mut FieldErrors) {
     if manager.len() > MANAGER_MAX {
         errors.too_long(path, MANAGER_MAX);
@@ -296,13 +296,13 @@ pub fn validate_field_manager(path: &FieldPath, manager: &str, errors: &mut Fiel
     }
 }
 
-/// Whether a character has a look of its own or is the plain blank, as Go defines it.
+/// Returns true for printable characters and the plain space, as defined by Go.
 fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return c == ' ' || c.is_ascii_graphic();
     }
-    // The standard library escapes just the rest when it prints a text for debugging, save that it
-    // escapes a combining character at the start; so it does not stand there.
+    // The standard library's debug escaping covers exactly the non-printable characters, except
+    // that it also escapes a leading combining character; the leading `a` avoids that.
     let mut buffer = String::from("a");
     buffer.push(c);
     buffer.escape_debug().eq(buffer.chars())

@@ -1,4 +1,4 @@
-//! The one spelling of integers, times, amounts and base64.
+//! Canonical spelling of integers, times, quantities and base64.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -11,11 +11,11 @@ use crate::quantity::Quantity;
 use crate::schema::ValueShape;
 use crate::timestamp;
 
-/// An integer of the shape's size; `1.0` and `1e3` are none.
+/// Parses an integer of the shape's size; rejects `1.0` and `1e3`.
 pub fn integer(number: &Number, shape: &ValueShape) -> Option<i64> {
     let integer = match number.as_i64() {
         Some(integer) => integer,
-        // The one integer that the JSON reader takes for a float.
+        // The only integer that the JSON parser reads as a float.
         None if number.as_f64() == Some(0.0) && number.to_string().starts_with('-') => 0,
         None => return None,
     };
@@ -25,13 +25,13 @@ pub fn integer(number: &Number, shape: &ValueShape) -> Option<i64> {
     }
 }
 
-/// A time in UTC with seconds; the zero time is none.
+/// Parses a time in UTC with seconds; the zero time is null.
 pub fn time(text: &str) -> Result<Value, String> {
     let time = timestamp::parse(text).map_err(|e| e.to_string())?;
     Ok(if is_zero(time) { Value::Null } else { timestamp::format(time).into() })
 }
 
-/// A time in UTC with microseconds, of which all six digits must have been given.
+/// Parses a time in UTC with microseconds; all six digits are required.
 pub fn micro_time(text: &str) -> Result<Value, String> {
     const LAYOUT: &str = "2006-01-02T15:04:05.000000Z07:00";
     let time = timestamp::parse(text).map_err(|e| e.to_string())?;
@@ -51,19 +51,19 @@ pub fn micro_time(text: &str) -> Result<Value, String> {
     Ok(if is_zero(time) { Value::Null } else { timestamp::format_micro(time).into() })
 }
 
-/// Where the seconds of a time that was already read end.
+/// Returns the end of the seconds in a valid time.
 fn clock_end(text: &str) -> usize {
     let clock = text.find('T').unwrap_or(0);
     text[clock..].find(['.', ',', 'Z', '+', '-']).map_or(text.len(), |i| clock + i)
 }
 
-/// Go's zero time, which it writes as `null`.
+/// Returns true for Go's zero time, which is written as `null`.
 fn is_zero(time: OffsetDateTime) -> bool {
     const ZERO: OffsetDateTime = time::macros::datetime!(0001-01-01 0:00 UTC);
     time == ZERO
 }
 
-/// An amount, given as a text or a number.
+/// Parses a quantity given as a string or number.
 pub fn quantity(value: &Value) -> Result<Value, String> {
     let parsed = match value {
         Value::String(text) => Quantity::parse(text.trim()),
@@ -72,7 +72,7 @@ pub fn quantity(value: &Value) -> Result<Value, String> {
     parsed.map(|q| q.into_string().into()).map_err(|e| e.to_string())
 }
 
-/// Base64 without line ends, and with zero bits at the end.
+/// Decodes base64 leniently and re-encodes it without line breaks and with zero trailing bits.
 pub fn base64(text: String) -> Result<Value, String> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
@@ -94,7 +94,7 @@ fn offset(error: &base64::DecodeError, text: &str) -> usize {
             *at
         }
         base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
-            // Go names the start of the group of four that is not complete.
+            // Go reports the start of the incomplete group of four.
             text.trim_end_matches('=').len() / 4 * 4
         }
     }

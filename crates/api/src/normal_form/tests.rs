@@ -12,7 +12,7 @@ const BUNDLE: &str = "io.k8s.api.certificates.v1.ClusterTrustBundle";
 const LEASE: &str = "io.k8s.api.coordination.v1.Lease";
 const CSR: &str = "io.k8s.api.certificates.v1.CertificateSigningRequest";
 
-/// Answers of a real server are in canonical form, so nothing may change in them.
+/// Responses of a real server are in canonical form, so they must not change.
 #[test]
 fn recorded_answers_stay_as_they_are() {
     let mut failures = Vec::new();
@@ -49,7 +49,7 @@ fn absent_fields_come_and_empty_ones_go() {
             json!({"metadata": {"creationTimestamp": null, "generation": 0, "labels": null}}),
             pod,
         ),
-        // A pointer keeps its zero value.
+        // A pointer field keeps its zero value.
         (
             LEASE,
             json!({"spec": {"holderIdentity": "", "leaseTransitions": 0}}),
@@ -60,7 +60,7 @@ fn absent_fields_come_and_empty_ones_go() {
             json!({"immutable": false, "data": {"a": null}}),
             json!({"metadata": {}, "immutable": false, "data": {"a": ""}}),
         ),
-        // Structs and times are written even when they are empty.
+        // Structs and times are written even when empty.
         (
             "io.k8s.api.core.v1.Event",
             json!({"involvedObject": {"name": "n"}}),
@@ -68,7 +68,7 @@ fn absent_fields_come_and_empty_ones_go() {
                 "firstTimestamp": null, "lastTimestamp": null, "eventTime": null,
                 "reportingComponent": "", "reportingInstance": ""}),
         ),
-        // A list that is always written is null when it is empty, but for that of a list kind.
+        // A list that is always written is null when empty, except the items of a list kind.
         ("io.k8s.api.rbac.v1.Role", json!({"rules": []}), json!({"metadata": {}, "rules": null})),
         (
             "io.k8s.api.core.v1.ConfigMapList",
@@ -82,13 +82,13 @@ fn absent_fields_come_and_empty_ones_go() {
             json!({"kind": "K"}),
             json!({"apiGroup": null, "kind": "K", "name": ""}),
         ),
-        // Null in a list is the zero value.
+        // Null in a list becomes the zero value.
         (
             "io.k8s.api.core.v1.ExecAction",
             json!({"command": ["a", null]}),
             json!({"command": ["a", ""]}),
         ),
-        // Fields of embedded types are like its own.
+        // Fields of embedded types are inlined.
         (
             "io.k8s.api.core.v1.Volume",
             json!({"emptyDir": {}, "secret": {"secretName": ""}}),
@@ -149,7 +149,7 @@ fn values_get_their_one_spelling() {
     }
 }
 
-/// An object that has only the value, at that place.
+/// Returns an object that contains only `value`, at `pointer`.
 fn nest(pointer: &str, value: Value) -> Value {
     pointer.rsplit('/').filter(|s| !s.is_empty()).fold(value, |value, key| match key {
         "0" => json!([value]),
@@ -220,7 +220,7 @@ fn unknown_fields_are_dropped_and_reported() {
     assert_eq!(normal(POD, Value::Object(many)).unwrap().unknown.len(), 100);
 }
 
-/// Random objects of every type: the normal form of a normal form is itself.
+/// Random objects of every type: normalisation is idempotent.
 #[test]
 fn the_normal_form_is_stable() {
     let schema = Schema::get();
@@ -236,7 +236,7 @@ fn the_normal_form_is_stable() {
     }
 }
 
-/// A small generator of pseudo-random values that fit a shape.
+/// Generates pseudo-random values that fit a shape.
 struct ValueGenerator(u64);
 
 impl ValueGenerator {

@@ -1,27 +1,27 @@
-//! JSON patches (RFC 6902), with the deviations that kube-apiserver's clients know.
+//! JSON patch (RFC 6902), with kube-apiserver's deviations.
 //!
-//! Where kube-apiserver differs from the RFC, its behaviour is kept: an index may be negative and
-//! then counts from the end, `replace` makes a member that is missing, `test` finds a missing
-//! member equal to `null`, and `copy` of a missing member copies `null`.
+//! Where kube-apiserver differs from the RFC, its behaviour is kept: a negative index counts from
+//! the end, `replace` creates a missing member, `test` treats a missing member as equal to `null`,
+//! and `copy` of a missing member copies `null`.
 
 use serde_json::Value;
 
 use super::PatchError;
 
-/// The operations a patch may have.
+/// Maximum number of operations per patch.
 const MAX_OPERATIONS: usize = 10_000;
-/// What all `copy` operations together may add, in bytes of JSON. Doubling copies would otherwise
-/// turn a small patch into an object of any size (CVE-2019-1002100).
+/// Maximum bytes of JSON that all `copy` operations together may add. Doubling copies would
+/// otherwise turn a small patch into an object of any size (CVE-2019-1002100).
 const MAX_COPIED: usize = 3 << 20;
-/// How many list elements all operations together may shift, and how many values they may look at
-/// to know their depth. Inserting at the head of a long list thousands of times, or moving a large
+/// Maximum number of list elements that all operations together may shift, and of values that they
+/// may visit to determine depth. Repeated insertion at the head of a long list, or moving a large
 /// value around, is otherwise quadratic.
 const MAX_WORK: usize = 50_000_000;
-/// How deep an object may become: as deep as the JSON parser reads it again. Operations could
-/// otherwise nest values until freeing them overflows the stack.
+/// Maximum nesting depth of the result: what the JSON parser accepts. Operations could otherwise
+/// nest values until freeing them overflows the stack.
 const MAX_DEPTH: usize = 127;
 
-/// Applies a JSON patch, given as its text, to an object.
+/// Applies a JSON patch, given as text, to an object.
 pub fn json(target: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     let patch: Value =
         serde_json::from_slice(patch).map_err(|e| PatchError::Malformed(e.to_string()))?;
@@ -44,7 +44,7 @@ pub fn json(target: &Value, patch: &[u8]) -> Result<Value, PatchError> {
     Ok(document.root)
 }
 
-/// The object under work, and what was spent on it.
+/// Object being patched, and the work spent on it.
 struct PatchDocument {
     root: Value,
     copied: usize,
@@ -162,7 +162,7 @@ impl PatchDocument {
     }
 }
 
-/// The container of a path's last part, and that part.
+/// Returns the container of a path's last element, and that element.
 fn parent<'v>(root: &'v mut Value, path: &str) -> Result<(&'v mut Value, String), PatchError> {
     let Some(parts) = path.strip_prefix('/') else { return Err(missing(path)) };
     let (up, last) = parts.rsplit_once('/').map_or((None, parts), |(up, last)| (Some(up), last));
@@ -182,7 +182,7 @@ fn parent<'v>(root: &'v mut Value, path: &str) -> Result<(&'v mut Value, String)
     Ok((at, unescape(last)))
 }
 
-/// The value at a path; a missing member of an object is `null`.
+/// Returns the value at a path; a missing object member is `null`.
 fn get<'v>(root: &'v mut Value, path: &str) -> Result<&'v Value, PatchError> {
     const NULL: &Value = &Value::Null;
     let (container, key) = parent(root, path)?;
@@ -225,7 +225,7 @@ fn spend(work: &mut usize, more: usize) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// How many levels a value has below itself; counts the values it sees.
+/// Returns the depth of a value and counts the values visited.
 fn depth(value: &Value, seen: &mut usize) -> usize {
     *seen += 1;
     match value {
@@ -235,7 +235,7 @@ fn depth(value: &Value, seen: &mut usize) -> usize {
     }
 }
 
-/// Takes a value's size as JSON from the budget, and stops as soon as that is used up.
+/// Subtracts a value's JSON size from the budget. Stops as soon as the budget is exhausted.
 fn charge(value: &Value, budget: &mut usize) -> bool {
     let own = match value {
         Value::Null | Value::Bool(_) => 5,

@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value};
 
-/// Lays a merge patch over an object: objects merge, `null` removes, everything else replaces.
+/// Applies a merge patch to an object: objects merge, `null` removes, everything else replaces.
 pub fn merge(target: &Value, patch: Value) -> Value {
     let mut result = target.clone();
     overlay(&mut result, patch);
     result
 }
 
-/// Lays a patch over a value in place.
+/// Applies a merge patch to a value in place.
 pub(super) fn overlay(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;

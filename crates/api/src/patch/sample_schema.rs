@@ -1,4 +1,4 @@
-//! A small schema for tests, with every way of merging in it.
+//! Small test schema that covers every merge strategy.
 
 use crate::schema::{Schema, TypeId};
 

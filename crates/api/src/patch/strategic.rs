@@ -1,9 +1,8 @@
-//! Strategic merge patches: merge patches in which the schema says how lists merge, and in which
-//! directives (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) say
+//! Strategic merge patches: merge patches in which the schema defines how lists merge, and
+//! directives (`$patch`, `$retainKeys`, `$setElementOrder/…`, `$deleteFromPrimitiveList/…`) define
 //! the rest.
 //!
-//! A directive acts and is gone: none ever stands in a result, not even one inside a value that is
-//! new to the object.
+//! Directives never appear in a result, not even those inside a value that is new to the object.
 
 mod list;
 #[cfg(test)]
@@ -37,8 +36,8 @@ pub fn strategic(
     Ok(Value::Object(merged))
 }
 
-/// The schema, and how many list elements may still be looked at: a patch may name one element thousands of
-/// times, and the lists in that are merged every time.
+/// Schema and the remaining budget of list elements to visit: a patch may name one element
+/// thousands of times, and the lists inside it are merged each time.
 struct MergeContext<'s> {
     schema: &'s Schema,
     left: Cell<usize>,
@@ -54,7 +53,7 @@ impl MergeContext<'_> {
     }
 }
 
-/// What the schema knows of an object.
+/// Schema information about an object.
 #[derive(Clone, Copy)]
 enum SchemaView<'s> {
     Struct(&'s ObjectType),
@@ -78,7 +77,7 @@ impl<'s> SchemaView<'s> {
         }
     }
 
-    /// What is under a key: the view of an object there, and the rule for a list there.
+    /// Returns the view of the object and the list rule under a key.
     fn child(self, schema: &'s Schema, key: &str) -> (SchemaView<'s>, ListRule<'s>) {
         match self {
             SchemaView::Struct(of) => match of.field(key) {
@@ -178,7 +177,7 @@ fn merge_member(
     Ok(())
 }
 
-/// Removes from the object what the directive does not name. The patch may set only what it names.
+/// Removes members that the directive does not name. The patch may set only named members.
 fn retain_keys(
     target: &mut Map<String, Value>,
     patch: &Map<String, Value>,
@@ -197,7 +196,7 @@ fn retain_keys(
 
 type MapMembers = Vec<(String, Value)>;
 
-/// Takes the directives `PREFIX/field` out of a patch, as (field, value).
+/// Removes the directives `PREFIX/field` from a patch and returns them as (field, value).
 fn split(
     patch: Map<String, Value>,
     prefix: &str,
@@ -217,7 +216,7 @@ fn split(
     Ok((named, rest.into_iter().collect()))
 }
 
-/// A value that is new to the object, as it is without directives and nulls.
+/// Removes directives and nulls from a value that is new to the object.
 fn strip(value: Value) -> Value {
     match value {
         Value::Object(map) => Value::Object(match map.get(PATCH).and_then(Value::as_str) {
@@ -246,7 +245,7 @@ fn is_directive(key: &str) -> bool {
             .any(|prefix| key.strip_prefix(prefix).is_some_and(|rest| rest.starts_with('/')))
 }
 
-/// Whether a list element is an order to the list rather than an element of it.
+/// Returns true if a list element is a directive rather than an element.
 fn is_special(element: &Value) -> bool {
     let Value::Object(map) = element else { return false };
     map.get(PATCH).is_some_and(|how| how == "delete" || map.len() == 1)
@@ -257,7 +256,7 @@ fn unknown_directive(how: &Value, patch: &Map<String, Value>) -> PatchError {
     PatchError::Directive(format!("unknown patch type: {} in map: {map}", go_value(how)))
 }
 
-/// A value as Go prints it: the texts of these errors are known to clients in that form.
+/// Formats a value like Go: clients know these error texts in that form.
 fn go_value(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".into(),

@@ -44,7 +44,7 @@ use super::{
     SchemaField, TextFormat, TypeId, ValidationRule, ValueLimits, ValueShape,
 };
 
-/// The tables that are built into the binary.
+/// Schema tables embedded in the binary.
 const TABLES: &[(&str, &str)] = &[
     ("meta.v1", include_str!("../../schema/meta.v1.schema")),
     ("core.v1", include_str!("../../schema/core.v1.schema")),
@@ -65,7 +65,7 @@ const TABLES: &[(&str, &str)] = &[
     ("windlass.v1alpha1", include_str!("../../schema/windlass.v1alpha1.schema")),
 ];
 
-/// What is wrong with a table, and where.
+/// Error in a table, with its position.
 #[derive(Debug, thiserror::Error)]
 #[error("schema table {table}, line {line}: {what}")]
 pub struct SchemaParseError {
@@ -74,8 +74,8 @@ pub struct SchemaParseError {
     what: String,
 }
 
-/// Parses the built-in tables. They are part of the program and a test parses them all, so an
-/// error here cannot reach a user.
+/// Parses the built-in tables. They are part of the program and a test parses them all, so users
+/// never see an error from here.
 pub(super) fn builtin() -> Schema {
     match parse(TABLES) {
         Ok(schema) => schema,
@@ -169,8 +169,8 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseE
     Ok(Schema { types, by_name })
 }
 
-/// The fields that come from inlined types, at any depth. The bound only matters for a table in
-/// which types inline each other in a circle; its fields then stand twice, which is an error.
+/// Returns the fields of inlined types at any depth. The bound only matters for a table in which
+/// types inline each other in a cycle; its fields are then duplicates, which is an error.
 fn inlined_fields(types: &[ObjectType], of: &ObjectType, depth: u32) -> Vec<SchemaField> {
     let mut fields = Vec::new();
     for inline in &of.inlined {
@@ -183,7 +183,7 @@ fn inlined_fields(types: &[ObjectType], of: &ObjectType, depth: u32) -> Vec<Sche
     fields
 }
 
-/// A significant line with what is in force there.
+/// A non-empty line with the package and imports in force.
 struct SchemaLine {
     table: &'static str,
     number: usize,

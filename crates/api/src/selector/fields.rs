@@ -1,11 +1,11 @@
-//! Field selectors: the text of the query parameter `fieldSelector`, such as
-//! `metadata.name=a,spec.nodeName!=b`, with a backslash before `,`, `=` and `\` in a value.
+//! Field selectors: the query parameter `fieldSelector`, such as
+//! `metadata.name=a,spec.nodeName!=b`; a backslash escapes `,`, `=` and `\` in a value.
 
 use std::fmt;
 
 use crate::limits::MAX_REQUIREMENTS;
 
-/// Requirements on fields, all of which must hold.
+/// Field requirements, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(Vec<FieldRequirement>);
 
@@ -14,16 +14,16 @@ pub struct FieldSelector(Vec<FieldRequirement>);
 pub struct FieldRequirement {
     /// Path of the field, for example `spec.signerName`.
     pub field: String,
-    /// Whether the field must have the value, or must not.
+    /// True for `=`, false for `!=`.
     pub equal: bool,
-    /// The value; a field that is absent has the empty one.
+    /// Value to compare with; an absent field has the empty value.
     pub value: String,
 }
 
-/// Why a text is not a selector that can be answered, in Kubernetes' words.
+/// Reason for rejecting a selector, in Kubernetes' wording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldSelectorError {
-    /// A term has no operator.
+    /// A term without an operator (`=`, `==`, `!=`).
     #[error("invalid selector: '{selector}'; can't understand '{term}'")]
     NoOperator {
         /// The whole selector as the client sent it.
@@ -31,14 +31,14 @@ pub enum FieldSelectorError {
         /// The term that has no operator.
         term: String,
     },
-    /// A backslash stands before a character that it cannot escape, or at the end.
+    /// A backslash precedes a character that cannot be escaped, or ends the text.
     #[error("invalid field selector: invalid escape sequence: {0}")]
     Escape(String),
-    /// A character that means something stands in a value without a backslash.
-    // Upstream prints the character's number.
+    /// A special character in a value is not escaped.
+    // Upstream prints the character's code point.
     #[error("invalid field selector: unescaped character in value: {}", *.0 as u32)]
     Unescaped(char),
-    /// The field is not one that objects of the kind can be selected by.
+    /// Objects of this kind cannot be selected by the field.
     #[error("field label not supported: {0}")]
     NotSupported(String),
     /// The selector has more requirements than [`MAX_REQUIREMENTS`].
@@ -54,7 +54,7 @@ impl FieldSelector {
         Self::default()
     }
 
-    /// Selects the objects in which `field` has the value.
+    /// Selects objects whose `field` equals the value.
     pub fn exactly(field: &str, value: &str) -> Self {
         FieldSelector(vec![FieldRequirement {
             field: field.into(),
@@ -63,12 +63,12 @@ impl FieldSelector {
         }])
     }
 
-    /// Selects the objects for which all of `requirements` hold.
+    /// Selects objects that meet all `requirements`.
     pub fn from_requirements(requirements: Vec<FieldRequirement>) -> Self {
         FieldSelector(requirements)
     }
 
-    /// Reads the text of a `fieldSelector` parameter.
+    /// Parses the text of a `fieldSelector` parameter.
     pub fn parse(text: &str) -> Result<Self, FieldSelectorError> {
         let mut terms = split_terms(text);
         terms.sort_unstable();
@@ -89,7 +89,7 @@ impl FieldSelector {
         Ok(FieldSelector(requirements))
     }
 
-    /// Fails on the first requirement whose field is not among the `supported` ones.
+    /// Fails on the first requirement whose field is not `supported`.
     pub fn check_supported(&self, supported: &[&str]) -> Result<(), FieldSelectorError> {
         match self.0.iter().find(|r| !supported.contains(&r.field.as_str())) {
             Some(stranger) => Err(FieldSelectorError::NotSupported(stranger.field.clone())),
@@ -97,7 +97,7 @@ impl FieldSelector {
         }
     }
 
-    /// Whether an object matches of which `get` knows the fields.
+    /// Returns true if the object matches; `get` returns its fields.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|r| (get(&r.field).unwrap_or_default() == r.value) == r.equal)
     }
@@ -107,12 +107,12 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The value that a field must have, if there is such a requirement.
+    /// Returns the value that a field must equal, if required.
     pub fn requires_exact(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
     }
 
-    /// The requirements, sorted by their text.
+    /// Returns the requirements, sorted by their text.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.0
     }
@@ -129,7 +129,7 @@ impl fmt::Display for FieldSelector {
     }
 }
 
-/// The terms between commas that no backslash escapes.
+/// Splits at commas that are not escaped.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut escaped = false;
     text.split(|c| {
@@ -140,7 +140,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// The field, whether the value must be equal, and the value, split at the first operator.
+/// Splits at the first operator into field, equality and value.
 fn split_term(term: &str) -> Option<(&str, bool, &str)> {
     let at = term.match_indices(['!', '=']).find(|(at, _)| {
         let rest = &term[*at..];

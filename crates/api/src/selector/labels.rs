@@ -1,7 +1,7 @@
-//! Label selectors: the text of the query parameter `labelSelector`, and the `LabelSelector` object.
+//! Label selectors: the query parameter `labelSelector` and the `LabelSelector` object.
 //!
-//! Both become a [`LabelSelector`], whose values were checked once, so that matching an object is a few
-//! string comparisons.
+//! Both become a [`LabelSelector`], whose values are validated once, so that matching an object
+//! takes a few string comparisons.
 
 mod parse;
 
@@ -14,11 +14,11 @@ use crate::limits::MAX_REQUIREMENTS;
 use crate::meta::validate_labels;
 use crate::names;
 
-/// Requirements on labels, all of which must hold.
+/// Label requirements, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<LabelRequirement>,
-    /// An absent `LabelSelector` object selects nothing, where an empty one selects everything.
+    /// An absent `LabelSelector` object selects nothing; an empty one selects everything.
     nothing: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct LabelRequirement {
     test: LabelTest,
 }
 
-/// What a label must be like.
+/// Condition that a label must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LabelTest {
     Equals(String),
@@ -43,7 +43,7 @@ enum LabelTest {
     LessThan(i64),
 }
 
-/// Why a text or object is not a selector, in Kubernetes' words.
+/// Reason for rejecting a selector text or object, in Kubernetes' wording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LabelSelectorError(String);
@@ -59,12 +59,12 @@ impl LabelSelector {
         LabelSelector { requirements: Vec::new(), nothing: true }
     }
 
-    /// Reads the text of a `labelSelector` parameter.
+    /// Parses the text of a `labelSelector` parameter.
     pub fn parse(text: &str) -> Result<Self, LabelSelectorError> {
         parse::parse(text).map(Self::from_requirements).map_err(LabelSelectorError)
     }
 
-    /// Reads a `LabelSelector` object; `null` selects nothing and `{}` everything.
+    /// Parses a `LabelSelector` object; `null` selects nothing and `{}` everything.
     pub fn from_object(selector: &Value) -> Result<Self, LabelSelectorError> {
         if selector.is_null() {
             return Ok(Self::nothing());
@@ -89,8 +89,8 @@ impl LabelSelector {
         Ok(Self::from_requirements(requirements))
     }
 
-    /// The `LabelSelector` object that selects the same, always written in the same way; `null` selects
-    /// nothing. Comparisons of numbers cannot be said in an object and select nothing either.
+    /// Returns the equivalent `LabelSelector` object in a stable form; `null` selects nothing. An
+    /// object cannot express numeric comparisons, so these select nothing either.
     pub fn to_object(&self) -> Value {
         if self.nothing {
             return Value::Null;
@@ -133,7 +133,7 @@ impl LabelSelector {
         LabelSelector { requirements, nothing: false }
     }
 
-    /// Whether an object matches of which `get` knows the labels.
+    /// Returns true if the object matches; `get` returns its labels.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         !self.nothing && self.requirements.iter().all(|r| r.test.matches(get(&r.key)))
     }
@@ -143,12 +143,12 @@ impl LabelSelector {
         !self.nothing && self.requirements.is_empty()
     }
 
-    /// Whether it is certain that no object matches.
+    /// Returns true if no object can match.
     pub fn is_nothing(&self) -> bool {
         self.nothing
     }
 
-    /// The only value that a label may have, if there is just one.
+    /// Returns the only value that a label may have, if there is exactly one.
     pub fn requires_exact(&self, key: &str) -> Option<&str> {
         match &self.requirements.iter().find(|r| r.key == key)?.test {
             LabelTest::Equals(value) | LabelTest::DoubleEquals(value) => Some(value),
@@ -203,12 +203,12 @@ impl LabelTest {
     }
 }
 
-/// Whether a value is one of a sorted list, as [`LabelRequirement::new`] makes it.
+/// Binary search in values sorted by [`LabelRequirement::new`].
 fn contains_sorted(value: &str, sorted: &[String]) -> bool {
     sorted.binary_search_by(|other| other.as_str().cmp(value)).is_ok()
 }
 
-/// How many requirements a `LabelSelector` object has.
+/// Counts the requirements of a `LabelSelector` object.
 fn count(selector: &Value) -> usize {
     let labels = selector.get("matchLabels").and_then(Value::as_object);
     labels.map_or(0, Map::len) + array(selector, "matchExpressions").len()
@@ -218,7 +218,7 @@ fn too_many() -> String {
     format!("too many requirements: at most {MAX_REQUIREMENTS} are allowed")
 }
 
-/// The operators of the text and object forms together.
+/// Operators of the text and object forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectorOperator {
     Equals,
@@ -245,7 +245,7 @@ impl SelectorOperator {
 }
 
 impl LabelRequirement {
-    /// The requirement, if its key and values are good ones for the operator.
+    /// Creates a requirement if key and values are valid for the operator.
     fn new(
         key: &str,
         operator: SelectorOperator,
@@ -288,8 +288,8 @@ impl LabelRequirement {
     }
 }
 
-/// Checks that there are as many values as the operator takes; the answer is the number that a
-/// comparing operator compares with.
+/// Checks the number of values for the operator. Returns the number that a comparison operator
+/// compares with.
 fn check_count(operator: SelectorOperator, values: &[String], errors: &mut FieldErrors) -> i64 {
     let at = FieldPath::new("values");
     let (good, words) = match operator {

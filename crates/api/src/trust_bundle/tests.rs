@@ -1,10 +1,10 @@
-//! What a Bundle may look like, and the words if it does not.
+//! Validity of Bundles and the wording of errors.
 
 use serde_json::{Value, json};
 
 use super::*;
 
-/// A Bundle with these sources and this target.
+/// Returns a Bundle with these sources and target.
 fn bundle(sources: Value, target: Value) -> Value {
     let mut object = json!({
         "metadata": {"name": "test-bundle"}, "spec": {"sources": sources, "target": target},
@@ -19,12 +19,12 @@ fn error_messages(object: &Value) -> Vec<String> {
     validate(object).iter().map(ToString::to_string).collect()
 }
 
-/// What is said of one source.
+/// Returns the errors of one source.
 fn source_errors(source: Value) -> Vec<String> {
     error_messages(&bundle(json!([source]), json!({"configMap": {"key": "ca-bundle.crt"}})))
 }
 
-/// What is said of a target.
+/// Returns the errors of a target.
 fn target_errors(target: Value) -> Vec<String> {
     error_messages(&bundle(json!([{"useDefaultCAs": true}]), target))
 }

@@ -1,4 +1,4 @@
-//! A Bundle as a controller reads it, and its status.
+//! Bundle as read by a controller, and its status.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,21 +15,21 @@ pub struct Bundle {
     pub metadata: BundleMeta,
     /// Desired sources and targets, set by the user.
     pub spec: BundleSpec,
-    /// What has become of it.
+    /// Observed state, set by the controller.
     pub status: Option<BundleStatus>,
 }
 
-/// What of the metadata matters here.
+/// Metadata fields that the controller uses.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct BundleMeta {
-    /// The name, which the targets share.
+    /// Name of the Bundle, shared by its targets.
     pub name: String,
-    /// The identity over time, which the targets are owned by.
+    /// UID of the Bundle, used in the targets' owner references.
     pub uid: String,
-    /// How often the wanted state has changed.
+    /// Generation: number of spec changes.
     pub generation: i64,
-    /// When it is to be gone, if it is being deleted.
+    /// Time by which it should be deleted; `None` unless being deleted.
     #[serde(rename = "deletionTimestamp")]
     pub deletion_timestamp: Option<String>,
 }
@@ -40,11 +40,11 @@ pub struct BundleSpec {
     /// Sources of CA certificates, in the order given by the user.
     #[serde(default)]
     pub sources: Vec<BundleSource>,
-    /// Where they go; none cleans up what was written before.
+    /// Target of the certificates; `None` removes previously written targets.
     pub target: Option<BundleTarget>,
 }
 
-/// Where certificates come from. One of the fields but `optional` is set.
+/// A source of certificates. Exactly one of the fields other than `optional` is set.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleSource {
@@ -54,22 +54,22 @@ pub struct BundleSource {
     pub secret: Option<ObjectSource>,
     /// Inline PEM text with one or more certificates.
     pub in_line: Option<String>,
-    /// The default package, if true.
+    /// If true, the default CA package.
     #[serde(rename = "useDefaultCAs")]
     pub use_default_cas: Option<bool>,
     /// ClusterTrustBundles selected by name, or by signer and labels.
     pub cluster_trust_bundle: Option<TrustBundleSource>,
-    /// Whether it may be missing.
+    /// Whether the source may be missing.
     pub optional: Option<bool>,
 }
 
-/// Which objects, and which of their keys.
+/// Objects and keys to read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectSource {
     /// Name of one object; mutually exclusive with `selector`.
     pub name: Option<String>,
-    /// Or those with these labels: a `LabelSelector`.
+    /// `LabelSelector` of the objects; alternative to `name`.
     pub selector: Option<Value>,
     /// The only key to read; mutually exclusive with `include_all_keys`.
     pub key: Option<String>,
@@ -83,9 +83,9 @@ pub struct ObjectSource {
 pub struct TrustBundleSource {
     /// Name of one ClusterTrustBundle; mutually exclusive with `signer_name`.
     pub name: Option<String>,
-    /// Or those of a signer,
+    /// Signer whose ClusterTrustBundles are read; alternative to `name`.
     pub signer_name: Option<String>,
-    /// with these labels: a `LabelSelector`.
+    /// `LabelSelector` of the signer's bundles; used with `signer_name`.
     pub label_selector: Option<Value>,
 }
 
@@ -93,39 +93,39 @@ pub struct TrustBundleSource {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleTarget {
-    /// A ConfigMap in each namespace.
+    /// ConfigMap to write in each namespace.
     pub config_map: Option<TargetTemplate>,
-    /// A Secret in each namespace.
+    /// Secret to write in each namespace.
     pub secret: Option<TargetTemplate>,
     /// Template of the one cluster-scoped ClusterTrustBundle; absent means none is written.
     pub cluster_trust_bundle: Option<TrustBundleTemplate>,
-    /// Formats beside PEM, in ConfigMaps and Secrets.
+    /// Formats written besides PEM, in ConfigMaps and Secrets.
     pub additional_formats: Option<AdditionalFormats>,
-    /// Which namespaces: a `LabelSelector`; none is all.
+    /// `LabelSelector` of the target namespaces; `None` selects all.
     pub namespace_selector: Option<Value>,
 }
 
-/// What a ConfigMap or Secret looks like.
+/// Template of a target ConfigMap or Secret.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct TargetTemplate {
-    /// The key of the PEM text.
+    /// Key of the PEM bundle in the target.
     #[serde(default)]
     pub key: String,
     /// Labels and annotations to add to each target object.
     pub metadata: Option<TargetMetadata>,
 }
 
-/// What the ClusterTrustBundle looks like.
+/// Template of the target ClusterTrustBundle.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TrustBundleTemplate {
-    /// Who vouches for it; none is nobody.
+    /// Signer of the ClusterTrustBundle; `None` for no signer.
     pub signer_name: Option<String>,
     /// Labels and annotations to add to the ClusterTrustBundle.
     pub metadata: Option<TargetMetadata>,
 }
 
-/// Labels and annotations of targets.
+/// Labels and annotations added to targets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct TargetMetadata {
@@ -147,51 +147,51 @@ pub struct AdditionalFormats {
 /// A Java keystore (JKS) in the target object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct JksKeystore {
-    /// Its key in the target.
+    /// Key of the keystore in the target.
     #[serde(default)]
     pub key: String,
-    /// Its password; the schema sets one.
+    /// Password of the keystore; the schema sets a default.
     pub password: Option<StorePassword>,
 }
 
 /// A PKCS#12 trust store in the target object.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Pkcs12Keystore {
-    /// Its key in the target.
+    /// Key of the trust store in the target.
     #[serde(default)]
     pub key: String,
-    /// Its password; an empty one is none.
+    /// Password of the trust store; empty means none.
     pub password: Option<StorePassword>,
-    /// How it is encrypted; none is `LegacyRC2`.
+    /// Encryption profile; `None` means `LegacyRC2`.
     pub profile: Option<String>,
 }
 
-/// The password of a store. It is mostly public, but not printed.
+/// Password of a store. It is mostly public, but never printed.
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct StorePassword(String);
 
-/// What has become of a Bundle.
+/// Observed state of a Bundle.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BundleStatus {
     /// Conditions of the Bundle, at most one per type.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<BundleCondition>,
-    /// Which default package was used.
+    /// Version of the default CA package used.
     #[serde(rename = "defaultCAVersion", skip_serializing_if = "Option::is_none")]
     pub default_ca_version: Option<String>,
-    /// What each source gave, in the order of the sources.
+    /// Result of each source, in source order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourceStatus>,
-    /// How many certificates the targets have.
+    /// Number of certificates in the targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub certificates: Option<u64>,
-    /// When the first of them expires.
+    /// Earliest expiry of these certificates, in RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub earliest_expiry: Option<String>,
 }
 
-/// A condition, as all of Kubernetes has it.
+/// A condition in the standard Kubernetes form.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BundleCondition {
@@ -204,9 +204,9 @@ pub struct BundleCondition {
     pub reason: String,
     /// Explanation of the status for people; may be empty.
     pub message: String,
-    /// Since when the status is what it is.
+    /// Time of the last change of `status`.
     pub last_transition_time: String,
-    /// Which generation it is about.
+    /// Generation that the condition describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -217,11 +217,11 @@ pub struct BundleCondition {
 pub struct SourceStatus {
     /// Description of the source for people, for example its kind and name.
     pub source: String,
-    /// How many objects it is.
+    /// Number of objects that the source selected.
     pub objects: u64,
-    /// How many certificates it gave, before those of other sources.
+    /// Number of certificates it provides, before merging with other sources.
     pub certificates: u64,
-    /// What is wrong with it.
+    /// Reason why the source could not be read, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -234,14 +234,14 @@ impl Bundle {
 }
 
 impl BundleSource {
-    /// Whether it may be missing.
+    /// Returns true if the source may be missing.
     pub fn is_optional(&self) -> bool {
         self.optional == Some(true)
     }
 }
 
 impl BundleTarget {
-    /// The keys that it writes into an object whose PEM text is at `key`.
+    /// Iterates over the keys it writes into an object whose PEM text is at `key`.
     pub fn keys<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         let formats = self.additional_formats.as_ref();
         let jks = formats.and_then(|formats| formats.jks.as_ref()).map(|jks| jks.key.as_str());
@@ -251,8 +251,8 @@ impl BundleTarget {
 }
 
 impl TrustBundleTemplate {
-    /// The name of the ClusterTrustBundle for the Bundle of this name: that name, after what the
-    /// signer's names begin with.
+    /// Returns the name of the Bundle's ClusterTrustBundle: the signer's prefix and the Bundle's
+    /// name.
     pub fn object_name(&self, bundle: &str) -> String {
         match self.signer_name.as_deref().filter(|signer| !signer.is_empty()) {
             Some(signer) => format!("{}{bundle}", bundle_prefix(signer)),
@@ -262,7 +262,7 @@ impl TrustBundleTemplate {
 }
 
 impl StorePassword {
-    /// The password, to be used and not shown.
+    /// Returns the password; callers must not print it.
     pub fn expose(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! What trust-manager's webhook says about a Bundle, and what we say beyond it.
+//! Rules of trust-manager's webhook for Bundles, and Windlass' additional rules.
 
 use serde_json::Value;
 
@@ -10,24 +10,24 @@ use crate::schema::{Schema, ValidationStyle};
 use crate::selector::labels::validate_label_selector;
 use crate::signer_name::{SignerName, bundle_prefix};
 
-/// Names of ConfigMaps that Kubernetes itself keeps. A target has the name of its Bundle, so a Bundle
-/// with such a name would write into them, with an owner reference that deletes them together with the
-/// Bundle.
+/// Names of ConfigMaps that Kubernetes maintains. A target has the name of its Bundle, so a Bundle
+/// with such a name would overwrite them, with an owner reference that deletes them together with
+/// the Bundle.
 ///
 /// - `kube-root-ca.crt`: in every namespace; pods verify the API server with it.
-/// - `extension-apiserver-authentication`: in `kube-system`; extension servers decide with it whose
-///   client certificates and front proxies they trust.
+/// - `extension-apiserver-authentication`: in `kube-system`; extension servers use it to decide
+///   which client certificates and front proxies to trust.
 /// - `cluster-info`: in `kube-public`; joining nodes verify the API server with it.
 pub const RESERVED_NAMES: [&str; 3] =
     ["kube-root-ca.crt", "extension-apiserver-authentication", "cluster-info"];
 
-/// Whether no Bundle may have this name.
+/// Returns true if Bundles may not have this name.
 pub fn is_reserved_name(name: &str) -> bool {
     RESERVED_NAMES.contains(&name)
 }
 
-/// Checks a Bundle that is to be created. One that exists with a reserved name, from before there were
-/// any, can still be changed.
+/// Validates a new Bundle. An existing Bundle with a reserved name, created before names were
+/// reserved, can still be changed.
 pub fn validate_new(object: &Value) -> FieldErrors {
     let mut errors = validate(object);
     let name = ObjectMetaView::from_object(object).name();
@@ -38,7 +38,7 @@ pub fn validate_new(object: &Value) -> FieldErrors {
     errors
 }
 
-/// Checks a Bundle that is to be stored: against the schema, and if that holds, against the rules.
+/// Validates a Bundle before it is stored: against the schema and, if that passes, the rules.
 pub fn validate(object: &Value) -> FieldErrors {
     let mut errors = FieldErrors::new();
     validate_schema(object, &mut errors);
@@ -53,10 +53,10 @@ pub fn validate_schema(object: &Value, errors: &mut FieldErrors) {
     Schema::get().validate(RESOURCE.type_id(), ValidationStyle::CustomResource, object, errors);
 }
 
-/// Checks a Bundle against the rules that are not in the schema.
+/// Validates a Bundle against the rules that are not in the schema.
 pub fn validate_rules(object: &Value, errors: &mut FieldErrors) {
     let name = ObjectMetaView::from_object(object).name();
-    // The name is the value of a label on every target.
+    // The name is a label value on every target.
     if name.len() > LABEL_MAX {
         let words = format!("must be no more than {LABEL_MAX} characters");
         errors.invalid_str(&FieldPath::new("metadata").child("name"), name, &words);
@@ -83,7 +83,7 @@ pub fn validate_rules(object: &Value, errors: &mut FieldErrors) {
     check_target(&FieldPath::new("spec").child("target"), target, errors);
 }
 
-/// Checks one source; the answer is how many kinds of source it is.
+/// Validates one source. Returns the number of source kinds set.
 fn check_source(path: &FieldPath, source: &Value, errors: &mut FieldErrors) -> usize {
     for kind in ["configMap", "secret"] {
         if !source[kind].is_null() {
@@ -137,7 +137,7 @@ fn check_object_source(path: &FieldPath, kind: &str, source: &Value, errors: &mu
     validate_label_selector(&path.child("selector"), &source["selector"], errors);
 }
 
-/// Checks that nothing is made from itself.
+/// Rejects a Bundle that is its own source.
 fn check_cycles(
     path: &FieldPath,
     sources: &[Value],
@@ -211,7 +211,7 @@ fn check_keys(path: &FieldPath, target: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// A key that the API server takes in no object would be refused in every namespace.
+/// A key that is invalid in every object would be rejected in every namespace.
 fn check_key(path: &FieldPath, key: &str, errors: &mut FieldErrors) {
     for message in names::config_map_key(key) {
         errors.invalid_str(path, key, &message);

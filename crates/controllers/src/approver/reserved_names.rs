@@ -137,7 +137,7 @@ mod tests {
         ] {
             let found = reserved.find_reserved(&alt_names(name));
             assert!(found.is_some(), "{name}");
-            // With others before it.
+            // Also found behind names that are not reserved.
             let mut many = alt_names(name);
             many.dns_names.insert(0, "n1.example.com".into());
             many.ip_addresses.insert(0, "198.51.100.7".parse().unwrap());
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// As DNS names, which some clients compare with the address that they connect to.
+    /// Some clients compare DNS names with the address that they connect to.
     #[test]
     fn an_address_is_no_name() {
         let reserved = ReservedNames::new(["192.0.2.1"]);

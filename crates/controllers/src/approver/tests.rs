@@ -39,7 +39,7 @@ fn only_clients_of_nodes_are_recognised() {
         let (request, asked) = recorded(case, username, &[]);
         assert_eq!(required_permissions(&request, &asked), expected, "{case} by {username}");
     }
-    // What is right for one signer is nothing for another.
+    // A request that is valid for one signer needs no permission for another.
     let (mut request, asked) = recorded("kubelet client", "system:node:n1", &[]);
     request.spec.signer_name = KubernetesSigner::Client.name().into();
     assert_eq!(required_permissions(&request, &asked), []);
@@ -119,7 +119,7 @@ fn names_are_the_nodes_own() {
         (json!([number]), foreign("n1")),
         (json!([]), foreign("n1")),
         (json!([name, address("InternalIP", "10.0.0.2")]), foreign("10.0.0.1")),
-        // A name is not an address, nor the other way round, whatever they look like.
+        // A name does not match an address of the same text, and vice versa.
         (json!([name, address("Hostname", "10.0.0.1")]), foreign("10.0.0.1")),
         (json!([address("InternalIP", "n1"), number]), foreign("n1")),
         (json!([address("Other", "n1"), number]), foreign("n1")),
@@ -136,7 +136,7 @@ fn names_are_the_nodes_own() {
     );
 }
 
-/// The names are the node's own, because the node wrote them there.
+/// The names match the Node only because the node wrote them there itself.
 #[test]
 fn names_of_the_api_server_are_nobodys() {
     let (_, asked) = recorded("kubelet serving", "system:node:n1", &[]);

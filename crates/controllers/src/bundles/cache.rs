@@ -17,7 +17,7 @@ use crate::namespaced_name::NamespacedName;
 /// A kind of object that the controller watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WatchedKind {
-    /// The Bundles themselves, in the whole cluster.
+    /// Bundles, which are cluster-scoped trust-manager objects.
     Bundles,
     /// Namespaces, of which labels and deletion state are cached.
     Namespaces,
@@ -32,7 +32,7 @@ pub enum WatchedKind {
 pub struct NamespaceInfo {
     /// Labels of the namespace, which Bundle selectors match.
     pub labels: BTreeMap<String, String>,
-    /// Whether it is being deleted.
+    /// Whether the namespace is being deleted.
     pub ending: bool,
 }
 
@@ -428,12 +428,12 @@ mod tests {
         ));
         let at = NamespacedName { namespace: "a".to_owned(), name: "bundle".to_owned() };
         let known = || seen.with_targets(|targets| targets.get(kind, "a", "bundle").is_some());
-        // The answer came first: the event that follows is no news.
+        // The response arrived first, so the watch event reports no change.
         seen.record_write(kind, &at, &metadata("5", "bundle"));
         assert!(known());
         assert!(seen.set_target(kind, &at, &metadata("5", "bundle")).is_empty());
         assert_eq!(seen.set_target(kind, &at, &metadata("6", "other")), ["bundle"]);
-        // It was deleted before the answer came.
+        // The target was deleted before the response arrived.
         assert_eq!(seen.remove_target(kind, &at, &metadata("9", "bundle")), ["bundle"]);
         seen.record_write(kind, &at, &metadata("8", "bundle"));
         assert!(!known());

@@ -9,7 +9,7 @@ use windlass_pki::{BundleError, ForeignCertificate, parse_bundle, pem};
 /// Certificates that are left out, whatever their source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFilter {
-    /// Leave out certificates that have expired.
+    /// Whether expired certificates are left out.
     pub expired: bool,
     /// Leave out certificates that are not CAs.
     pub non_authorities: bool,

@@ -251,7 +251,7 @@ impl BundleController {
         .await;
     }
 
-    /// Watches targets in one namespace or everywhere.
+    /// Watches targets in one namespace, or in all.
     async fn watch_targets_in(
         &self,
         kind: TargetKind,

@@ -47,7 +47,7 @@ mod tests {
 
     use super::*;
 
-    /// The hash with formats and metadata as an object says them.
+    /// Hashes PEM text with formats and metadata given as JSON.
     fn hash(pem: &str, formats: Value, metadata: Value) -> String {
         let formats: Option<AdditionalFormats> = serde_json::from_value(formats).unwrap();
         let metadata: Option<TargetMetadata> = serde_json::from_value(metadata).unwrap();
@@ -73,12 +73,12 @@ mod tests {
     #[test]
     fn the_recipe_is_trust_managers() {
         let none = Value::Null;
-        // What `sha256sum` says.
+        // Same result as `sha256sum`.
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         let data = "3a6eb0790f39ac87c94f3856b2dd2c5d110e6811602261a9a923d3bb23adc8b7";
         assert_eq!(hash("", none.clone(), none.clone()), empty);
         assert_eq!(hash("data", none.clone(), none.clone()), data);
-        // Nothing stands between the parts.
+        // The parts are hashed without separators.
         assert_eq!(hash("", jks("data"), none.clone()), data);
         assert_eq!(hash("d", pkcs12("ata", ""), none.clone()), data);
         assert_eq!(

@@ -156,7 +156,7 @@ mod tests {
         NamespacedName { namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// What is planned with these targets of the Bundle with uid 123.
+    /// Plans the changes to these targets of the Bundle with UID 123.
     fn planned(
         target: Value,
         known: &[(TargetKind, &str, &str, &str)],

@@ -31,7 +31,7 @@ pub struct BundleSettings {
 }
 
 impl Default for BundleSettings {
-    /// The defaults of trust-manager when it is started without flags.
+    /// Defaults of trust-manager when it is started without flags.
     fn default() -> BundleSettings {
         BundleSettings {
             trust_namespace: TRUST_NAMESPACE.to_owned(),

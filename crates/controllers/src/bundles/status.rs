@@ -29,7 +29,7 @@ pub enum SyncOutcome<'a> {
         harvest: &'a GatheredCertificates,
         /// The namespaces that were synced, for the success message.
         reach: &'a NamespaceFilter,
-        /// Whether any target was written.
+        /// Whether any target was written in this pass.
         wrote: bool,
     },
 }
@@ -37,7 +37,7 @@ pub enum SyncOutcome<'a> {
 /// A target that could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetFailure {
-    /// Kind of the target object.
+    /// Kind of the target object that failed.
     pub kind: TargetKind,
     /// Namespace; empty for cluster-scoped targets.
     pub namespace: String,
@@ -58,7 +58,7 @@ pub struct StatusReport {
     pub retry: bool,
 }
 
-/// An event on a Bundle.
+/// Event to publish on a Bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleEvent {
     /// Whether the event has type `Warning` instead of `Normal`.

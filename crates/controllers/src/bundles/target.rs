@@ -21,9 +21,9 @@ use super::hash::{encode_hex, target_hash};
 /// Kind of a target object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TargetKind {
-    /// A ConfigMap in each namespace.
+    /// One ConfigMap in each selected namespace.
     ConfigMap,
-    /// A Secret in each namespace.
+    /// One Secret in each selected namespace.
     Secret,
     /// One cluster-scoped ClusterTrustBundle for each Bundle.
     ClusterTrustBundle,
@@ -32,7 +32,7 @@ pub enum TargetKind {
 /// Desired targets of one kind, the same in every namespace.
 #[derive(Clone, Debug)]
 pub struct DesiredTarget {
-    /// Kind of object that is written.
+    /// Kind of the target objects.
     pub kind: TargetKind,
     /// Name of the objects, the same in every namespace.
     pub name: String,
@@ -78,7 +78,7 @@ struct ManagedDigests {
 pub enum TargetIntent<'a> {
     /// The target should exist with this content.
     Wanted(&'a DesiredTarget),
-    /// The target should not exist any more.
+    /// The target should no longer exist.
     Unwanted,
     /// The namespace is being deleted, so nothing is written or deleted.
     Ending,

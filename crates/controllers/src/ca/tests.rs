@@ -13,7 +13,7 @@ use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
-/// Two files and the pairs that come into them.
+/// CA certificate and key files, and the pairs written to them.
 struct CaFiles {
     dir: tempfile::TempDir,
 }
@@ -52,7 +52,7 @@ fn serial() -> Serial {
     Serial::random(&SystemRandom::new()).unwrap()
 }
 
-/// A pair that is valid for `from..until` hours from now.
+/// Generates a pair that is valid for `from..until` hours from now.
 fn pair(name: &str, from: i64, until: i64) -> PemPair {
     let hours = time::Duration::hours;
     let validity = Validity::new(NOW + hours(from), NOW + hours(until)).unwrap();
@@ -66,7 +66,7 @@ fn to_pem_pair(certificate: &Certificate, key: &PrivateKey) -> PemPair {
     PemPair { certificate: certificate.to_pem(), key: key.to_pem().unwrap().to_string() }
 }
 
-/// A certificate that may not sign others, with its key.
+/// Generates a leaf certificate, which may not sign, with its key.
 fn leaf() -> PemPair {
     let good = pair("issuer", -1, 24);
     let authority =
@@ -88,7 +88,7 @@ fn signed(authority: &CertificateAuthority, name: &str, key: &PrivateKey) -> Vec
     issue(authority, &leaf).unwrap()
 }
 
-/// What is wrong with the files, and how it is said.
+/// Invalid pairs with their names and error messages.
 fn bad_pairs() -> Vec<(&'static str, PemPair, &'static str)> {
     let good = pair("good", -1, 24);
     let other = pair("other", -1, 24);
@@ -115,7 +115,7 @@ fn bad_pairs() -> Vec<(&'static str, PemPair, &'static str)> {
     ]
 }
 
-/// A CA, who vouches for it, and who vouches for that one and itself.
+/// Returns a CA, its issuer, and that issuer's self-signed root.
 fn chain() -> [CertificateAuthority; 3] {
     let validity = Validity::new(NOW - time::Duration::HOUR, NOW + time::Duration::DAY).unwrap();
     let next = |above: Option<&CertificateAuthority>, name| {
@@ -144,7 +144,7 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
         let files = CaFiles::with_pair(&pair);
         CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW))
     };
-    // What is in the file, what is sent along, and what is trusted.
+    // Certificates in the file, chain that is sent, and trust anchor.
     let table: [(&[&String], &[&str], &str); 3] = [
         (&[&ca], &["ca"], "ca"),
         (&[&ca, &middle], &["ca", "middle"], "ca"),
@@ -179,11 +179,11 @@ fn a_chain_that_changes_is_a_change() {
     source.reload();
     assert_eq!(*source.changes().borrow(), 2);
     assert_eq!(source.current().unwrap().anchor().common_name(), Some("root"));
-    // As it is for Kubernetes' own signers, of which each takes one certificate.
+    // Built-in Kubernetes signers reject a chain: they take one certificate.
     assert!(files.source().current().is_none());
 }
 
-/// A bad pair at the start degrades the signer until the files are good; whoever waits for it is
+/// An invalid pair at startup degrades the signer until the files are valid; waiting requests are
 /// woken then.
 #[test]
 fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
@@ -199,7 +199,7 @@ fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
         assert!(source.current().is_none(), "{what}");
         let problem = source.error().unwrap();
         assert!(problem.contains(said), "{what}: {problem}");
-        // Requesters learn the cause, but not where the operator keeps files.
+        // Requesters see the cause, but not the operator's file paths.
         let told = source.unavailable_message();
         let folder = files.dir.path().to_str().unwrap();
         assert!(told.starts_with("the signer's CA cannot be used: "), "{what}: {told}");
@@ -323,7 +323,7 @@ async fn files_that_change_are_read_again() {
         if round == 0 {
             files.write(&next);
         } else {
-            // As mounted secrets are: the whole file at once, under another name first.
+            // Replaces each file atomically by rename, as mounted Secrets do.
             let new = files.dir.path().join("new");
             fs::write(&new, &next.key).unwrap();
             fs::rename(&new, files.key_file()).unwrap();
@@ -337,8 +337,8 @@ async fn files_that_change_are_read_again() {
     following.abort();
 }
 
-/// Writes pairs of every sort, good and bad, while somebody signs: every certificate comes from a
-/// good pair, as a whole, and each good pair is used once it is there.
+/// Writes valid and invalid pairs of every sort while another thread signs: every certificate comes
+/// from one complete valid pair, and each valid pair is used once it is written.
 #[test]
 fn swaps_under_a_signer() {
     const SWAPS: usize = 200;
@@ -357,21 +357,23 @@ fn swaps_under_a_signer() {
                 let certificate = Certificate::from_der(&der).unwrap();
                 assert!(authority.has_issued(&certificate));
                 let name = authority.certificate().common_name().unwrap();
-                // Between two bad pairs the files may for a moment hold the pair that both were made of.
+                // Between two invalid pairs the files may briefly contain the valid pair that both
+                // were derived from.
                 assert!(name.starts_with("good"), "signed by {name}");
                 assert!(authority.certificate().validity().contains(NOW));
                 signed += 1;
             }
             signed
         });
-        // Somebody looks all the time, so also between the two files.
+        // This thread reloads all the time, so also between the writes of the two files.
         let looker = scope.spawn(|| {
             while !stop.load(SeqCst) {
                 source.reload();
             }
         });
         for round in 1..=SWAPS {
-            // New ones each time: halves of two bad pairs must not make a good one on the way.
+            // Generated anew each time: halves of two invalid pairs must not form a valid one in
+            // between.
             let bad = bad_pairs();
             match bad.get(usize::from(rand::random::<u8>()) % (bad.len() * 2)) {
                 Some((_, bad, _)) => files.write(bad),

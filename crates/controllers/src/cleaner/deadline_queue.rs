@@ -60,7 +60,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
         self.remove(key);
     }
 
-    /// Removes all entries whose keys are not listed.
+    /// Removes all entries whose keys are not in `keys`.
     pub fn retain(&mut self, keys: &HashSet<K>) {
         self.entries.retain(|key, _| keys.contains(key));
         self.by_moment.retain(|(_, key)| keys.contains(key));

@@ -17,7 +17,7 @@ pub enum KubernetesSigner {
 }
 
 impl KubernetesSigner {
-    /// All built-in signers, each exactly once.
+    /// All built-in signers, each listed once.
     pub const ALL: [KubernetesSigner; 4] = [
         KubernetesSigner::KubeletServing,
         KubernetesSigner::KubeletClient,

@@ -10,9 +10,9 @@ use crate::signers::profile;
 /// Which requests a signer signs, and with which lifetime.
 #[derive(Clone, Debug)]
 pub enum SigningTerms {
-    /// The policy of a built-in Kubernetes signer.
+    /// Policy of a built-in Kubernetes signer.
     BuiltIn {
-        /// Which built-in signer sets the policy.
+        /// Built-in signer that sets the policy.
         signer: KubernetesSigner,
         /// Maximum lifetime of a certificate.
         longest: Duration,

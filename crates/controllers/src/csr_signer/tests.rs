@@ -14,7 +14,7 @@ use windlass_runtime::csr::{APPROVED, certificate, condition};
 /// Longer than any test.
 const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));
 
-/// Puts a pair into a folder that is valid until `days` from now.
+/// Writes a CA pair to a directory; it is valid for `days` from now.
 fn write_pair(dir: &Path, name: &str, days: i64) {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - time::Duration::DAY, now + time::Duration::days(days));
@@ -44,8 +44,8 @@ async fn wait_until(api: &Api<Csr>, good: impl Fn(&Csr) -> bool) -> Csr {
     tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap()
 }
 
-/// A signer whose CA has expired says so, and goes on as soon as it gets a new one, however long
-/// the request was put off for.
+/// A signer reports an expired CA and signs as soon as the CA is replaced, whatever the request's
+/// back-off.
 #[tokio::test]
 async fn a_new_pair_wakes_what_waits() {
     let files = tempfile::tempdir().unwrap();
@@ -54,7 +54,7 @@ async fn a_new_pair_wakes_what_waits() {
     write_pair(files.path(), "old", 1);
     let pair = ["ca.crt", "ca.key"].map(|name| files.path().join(name));
     let today: Clock = Arc::new(OffsetDateTime::now_utc);
-    // The day after tomorrow, when the old pair has expired.
+    // Two days from now, when the old pair has expired.
     let later: Clock = Arc::new(|| OffsetDateTime::now_utc() + time::Duration::days(2));
     let ca = CaSource::from_files(pair[0].clone(), pair[1].clone(), today);
     let (signer, longest) = (KubernetesSigner::Client, Duration::from_secs(3600));
@@ -81,7 +81,7 @@ async fn a_new_pair_wakes_what_waits() {
     assert!(ca.current().unwrap().authority().has_issued(&Certificate::from_pem(&text).unwrap()));
     assert_eq!(ca.current().unwrap().certificate().common_name(), Some("new"));
 
-    // It was written before the certificate, by the same task.
+    // The same task wrote the event before the certificate.
     let events: Api<Event> = Api::namespaced(client, "default");
     let events = events.list(&ListParams::default()).await.unwrap().items;
     let told = |event: &&Event| event.reason.as_deref() == Some("SignerExpired");

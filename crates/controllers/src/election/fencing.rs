@@ -78,7 +78,7 @@ mod tests {
         }));
         orders.send(1).unwrap();
         assert_eq!(done.recv().await, Some(1));
-        // On its way when the time is over, as after having been stopped.
+        // In flight when the lease expires, as after the process was suspended.
         orders.send(2).unwrap();
         tokio::time::advance(Duration::from_secs(10)).await;
         assert_eq!(done.recv().await, None);

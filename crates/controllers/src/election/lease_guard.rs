@@ -37,7 +37,7 @@ impl LeaseGuard {
         LeaseGuard { until: watch::Sender::new(None), clock }
     }
 
-    /// The current time by both the monotonic and the wall clock.
+    /// Returns the current time of the monotonic and the wall clock.
     pub fn now(&self) -> DualClockTime {
         DualClockTime { monotonic: Instant::now(), wall: (self.clock)() }
     }
@@ -60,7 +60,7 @@ impl LeaseGuard {
         self.until.borrow().map(|until| until.monotonic)
     }
 
-    /// Whether this process leads at this moment by both clocks.
+    /// Whether this process leads now by both clocks.
     pub fn is_leading(&self) -> bool {
         let (now, until) = (self.now(), *self.until.borrow());
         until.is_some_and(|until| now.monotonic < until.monotonic && now.wall < until.wall)

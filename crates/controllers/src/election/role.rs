@@ -9,7 +9,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Role of this process in the election.
+/// This process's role in the election.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaderRole {
     /// Another process may hold the lease.
@@ -155,7 +155,7 @@ mod tests {
             (&new, None, 0, LeaseAction::Create),
             (&new, Some(&free), 0, take),
             (&new, Some(&mine), 0, LeaseAction::Take { transitions: 3 }),
-            // However old it says it is, it may have been renewed just now.
+            // Its timestamps are not trusted: it may have been renewed just now.
             (&new, Some(&other), 0, LeaseAction::Wait),
             (&seen(other.clone(), 0), Some(&other), 14, LeaseAction::Wait),
             (&seen(other.clone(), 0), Some(&other), 15, take),
@@ -170,7 +170,7 @@ mod tests {
             let (_, found) = role.step(lease, at(seconds), "me");
             assert_eq!(found, action, "{role:?} {lease:?} after {seconds} s");
         }
-        // The time counts from the change, not from the last look.
+        // The lease duration counts from the observed change, not from the last read.
         let (role, _) = seen(other.clone(), 0).step(Some(&renewed), at(10), "me");
         assert_eq!(role, seen(renewed.clone(), 10));
         let (role, action) = role.step(Some(&renewed), at(24), "me");

@@ -10,14 +10,14 @@ use windlass_testkit::scripted_client;
 
 use super::*;
 
-/// An API with one lease, which also writes down who made ConfigMaps when.
+/// API server with one Lease that also records who created ConfigMaps and when.
 #[derive(Default)]
 struct FakeLeaseApi {
     lease: Mutex<Option<Value>>,
     written: Mutex<Vec<(Instant, String)>>,
 }
 
-/// The connection of one process to it.
+/// Connection of one process to the fake API.
 #[derive(Clone)]
 struct ApiConnection {
     fake: Arc<FakeLeaseApi>,
@@ -78,7 +78,7 @@ impl FakeLeaseApi {
         lease.as_ref()?["spec"]["holderIdentity"].as_str().map(str::to_owned)
     }
 
-    /// Who wrote first and last when, in order of the first.
+    /// Returns the first and last write of each process, in order of the first.
     fn write_spans(&self) -> Vec<(String, Instant, Instant)> {
         let mut spans: Vec<(String, Instant, Instant)> = Vec::new();
         for (at, who) in self.written.lock().unwrap().iter() {
@@ -98,7 +98,7 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
     )
 }
 
-/// A clock that goes as the runtime's does, and can be set forward.
+/// Returns a clock that follows the runtime's time and can be set forward.
 fn clock(ahead: Arc<Mutex<Duration>>) -> Clock {
     let (start, epoch) = (Instant::now(), OffsetDateTime::UNIX_EPOCH);
     Arc::new(move || epoch + start.elapsed() + *ahead.lock().unwrap())
@@ -109,7 +109,7 @@ async fn write(client: &Client, who: &str) -> kube::Result<ConfigMap> {
     Api::default_namespaced(client.clone()).create(&PostParams::default(), &map).await
 }
 
-/// A process that writes all the time while it leads, also if told that it must not.
+/// Starts a process that writes continuously while it leads, even after it was told to stop.
 fn spawn_process(
     link: &ApiConnection,
     who: &'static str,
@@ -158,8 +158,8 @@ async fn one_leads_and_the_next_follows_when_the_lease_has_run_out() {
     let [(a, _, last), (b, first, _)] = spans.as_slice() else { panic!("{spans:?}") };
     assert_eq!((a.as_str(), b.as_str()), ("one", "two"));
     let pause = *first - *last;
-    // The lease was renewed at most a retry period and a little before the end. The other one looks
-    // every 2.4 s at most: so much later it sees that, and that the lease has run out.
+    // The lease was renewed at most a retry period and a little before the end. The other process
+    // reads it every 2.4 s at most, so it notices the renewal and the expiry that much later.
     assert!(pause > Duration::from_millis(12_500) && pause < Duration::from_secs(20), "{pause:?}");
 }
 
@@ -215,13 +215,13 @@ async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
     assert!(write(&client, "before").await.is_err());
     lease_guard.extend(lease_guard.now(), term);
     write(&client, "leading").await.unwrap();
-    // Stopped: nothing runs while the time goes on.
+    // Suspended process: nothing runs while time passes.
     tokio::time::advance(term).await;
     let error = write(&client, "late").await.unwrap_err();
     assert!(error.to_string().contains("not written"), "{error}");
-    // Reading goes on.
+    // Reads still work.
     assert_eq!(maps.get("x").await.unwrap().metadata.name.as_deref(), Some("read"));
-    // Asleep with the whole machine: only the wall clock knows.
+    // Suspended machine: only the wall clock advances.
     lease_guard.extend(lease_guard.now(), term);
     *ahead.lock().unwrap() += term;
     assert!(write(&client, "asleep").await.is_err());

@@ -72,7 +72,7 @@ pub enum GarbageAction {
     UnblockAndDelete,
 }
 
-/// Decides what to do with an object.
+/// Decides what to do with an object, given its owners.
 pub fn decide(
     object: ObjectState,
     owners: &[ResolvedOwner],

@@ -22,7 +22,7 @@ use crate::uid::ObjectUid;
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
-/// Objects in one page of a list.
+/// Page size of list requests.
 const PAGE: u32 = 500;
 
 /// Reconciles one object.

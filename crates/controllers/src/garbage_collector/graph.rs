@@ -31,7 +31,7 @@ pub struct OwnerGraph {
     hasher: RandomState,
 }
 
-/// A kind that is or was watched.
+/// A kind that is watched or was watched.
 #[derive(Debug)]
 struct KindSlot {
     resource: Arc<ServedResource>,
@@ -86,7 +86,7 @@ pub struct ObjectLocation {
 }
 
 impl OwnerGraph {
-    /// Creates a graph without kinds and objects.
+    /// Creates a graph without kinds or objects.
     pub fn new() -> OwnerGraph {
         OwnerGraph {
             kinds: Vec::new(),

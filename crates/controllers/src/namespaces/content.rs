@@ -30,7 +30,7 @@ pub struct DeletionReport {
 const FRESH: Duration = Duration::from_secs(1);
 /// Number of resources that are deleted concurrently.
 const AT_ONCE: usize = 8;
-/// Objects in one page of a list.
+/// Page size of list requests.
 const PAGE: u32 = 500;
 
 /// Deletes everything in a namespace and reports what is left.
@@ -134,7 +134,7 @@ impl DeletionReport {
     }
 }
 
-/// Deletes all objects of a kind in a namespace. Returns those that are still there afterwards.
+/// Deletes all objects of a kind in a namespace. Returns those that still exist afterwards.
 async fn delete_resource(
     client: &Client,
     resource: &ServedResource,

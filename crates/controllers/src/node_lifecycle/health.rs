@@ -152,7 +152,7 @@ impl NodeHealth {
         self.nodes.keys().filter(|name| self.is_lost(name, now)).cloned().collect()
     }
 
-    /// Whether a node is to be marked as lost.
+    /// Whether a node must be marked as lost.
     pub fn is_lost(&self, name: &str, now: Instant) -> bool {
         let Some(node) = self.nodes.get(name) else { return false };
         let grace = match node.value.ready {
@@ -215,7 +215,8 @@ mod tests {
             self.start + Duration::from_secs(second)
         }
 
-        /// The nodes that are lost at this second, checked every five seconds until then.
+        /// Returns the nodes that are lost at second `until`, checking every five seconds from
+        /// `from`.
         fn lost(&mut self, from: u64, until: u64) -> Vec<String> {
             let mut lost = Vec::new();
             for second in (from..=until).step_by(5) {
@@ -231,22 +232,22 @@ mod tests {
         let live = node_heartbeat("u", Some(("True", 0)));
         line.health.observe_node("n", live.clone(), line.at_second(0));
         line.health.observe_lease("n", renewal(0), line.at_second(0));
-        // A renewal counts from when it is seen, whatever its time says.
+        // A renewal counts from when it is observed, whatever its timestamp.
         line.health.observe_lease("n", renewal(59), line.at_second(30));
         assert!(line.lost(5, 75).is_empty());
         assert_eq!(line.lost(80, 80), ["n"]);
-        // What is seen again without a change is no sign of life.
+        // An observation without a change is no heartbeat.
         line.health.observe_lease("n", renewal(59), line.at_second(80));
         line.health.observe_node("n", live, line.at_second(80));
         assert!(line.health.is_lost("n", line.at_second(80)));
-        // The verdict itself is none either, and is not repeated.
+        // Marking the node is no heartbeat either, and is not repeated.
         line.health.observe_node(
             "n",
             node_heartbeat("u", Some(("Unknown", 0))),
             line.at_second(81),
         );
         assert!(line.lost(85, 200).is_empty());
-        // It comes back, and is lost again.
+        // The node recovers and is lost again.
         line.health.observe_node("n", node_heartbeat("u", Some(("True", 20))), line.at_second(200));
         assert!(line.lost(205, 245).is_empty());
         assert_eq!(line.lost(250, 250), ["n"]);
@@ -264,7 +265,7 @@ mod tests {
         );
         assert!(line.lost(5, 55).is_empty());
         assert_eq!(line.lost(60, 60), ["new"]);
-        // Another node of the same name begins anew.
+        // A new node of the same name gets a new grace period.
         line.health.observe_node("new", node_heartbeat("w", None), line.at_second(61));
         assert_eq!(line.lost(65, 115), ["old"]);
         line.health.remove_node("old");
@@ -281,13 +282,13 @@ mod tests {
         line.health.mark_connected(line.at_second(45));
         assert!(line.lost(5, 90).is_empty());
         assert_eq!(line.lost(95, 95), ["n"]);
-        // A short one changes nothing.
+        // A short disconnect changes nothing.
         let mut line = HealthTimeline::new();
         line.health.observe_node("n", node_heartbeat("u", Some(("True", 0))), line.at_second(0));
         line.health.mark_disconnected(line.at_second(10));
         line.health.mark_connected(line.at_second(20));
         assert_eq!(line.lost(5, 50), ["n"]);
-        // Nor is it held against them that this process stood still.
+        // Time during which this process was suspended does not count against nodes.
         let mut line = HealthTimeline::new();
         line.health.observe_node("n", node_heartbeat("u", Some(("True", 0))), line.at_second(0));
         assert!(line.lost(5, 20).is_empty());

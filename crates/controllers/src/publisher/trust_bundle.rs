@@ -33,7 +33,7 @@ use crate::signers::config::MANAGED_BY;
 /// Annotation with the time since which a bundle is retired.
 const RETIRED: &str = "windlass.dev/retired-at";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
-/// The only key: there is one current bundle.
+/// The only key, because there is one current bundle.
 const ALL: &str = "clustertrustbundles";
 
 /// Runs the controller with the version of the API that `resource` names.
@@ -73,7 +73,7 @@ pub async fn run(
     });
     let of_time = publisher.delay_queue.run(|key| queue.add(key));
     let reconcile = |_| publisher.clone().reconcile();
-    // One worker: there is one key.
+    // One worker is enough for one key.
     tokio::join!(watch, of_ca, of_time, run_workers(queue.clone(), 1, reconcile)).0
 }
 
@@ -334,7 +334,7 @@ mod tests {
             (vec![new(), old(Some(0))], vec![], Some(60)),
             (vec![new(), old(Some(59))], vec![], Some(1)),
             (vec![new(), old(Some(60))], vec![delete()], None),
-            // A current one that is missing comes first.
+            // A missing current bundle is created first.
             (vec![old(Some(60))], vec![BundleChange::Create, delete()], None),
             // The clock was set back.
             (vec![new(), old(Some(-5))], vec![retire()], None),

@@ -41,7 +41,7 @@ pub struct SignersConfig {
 pub struct SignerConfig {
     /// Name that requests give as `signerName`; never below `kubernetes.io`.
     pub name: SignerName,
-    /// Where the signer's CA comes from.
+    /// Source of the signer's CA certificate and key.
     pub ca: CaConfig,
     /// Which CertificateSigningRequests it signs; `None` if none.
     pub requests: Option<RequestProfile>,

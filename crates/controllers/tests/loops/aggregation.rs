@@ -1,4 +1,4 @@
-//! Cluster roles that are put together from others.
+//! Tests of cluster role aggregation.
 
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
@@ -15,7 +15,7 @@ fn rule(resource: &str) -> Value {
     json!({"verbs": ["get"], "apiGroups": ["example.com"], "resources": [resource]})
 }
 
-/// Whether one of the role's rules is on this resource.
+/// Whether a rule of the role covers this resource.
 fn allows(role: Option<&ClusterRole>, resource: &str) -> bool {
     let rules = role.and_then(|role| role.rules.as_ref()).into_iter().flatten();
     rules.flat_map(|rule| rule.resources.iter().flatten()).any(|each| each == resource)
@@ -30,7 +30,7 @@ async fn the_default_roles_get_their_rules() {
     {
         wait_until(&roles, name, "have rules", |role| allows(role, resource)).await;
     }
-    // Whatever the smaller one allows, the greater one does.
+    // The broader role includes all rules of the narrower one.
     wait_until(&roles, "admin", "have all rules", |role| allows(role, "pods/log")).await;
     let view = roles.get("view").await.unwrap();
     assert!(!allows(Some(&view), "secrets") && !allows(Some(&view), "rolebindings"));
@@ -76,7 +76,7 @@ async fn a_sum_in_order_is_not_written() {
     let roles = roles(&world.client);
     let view =
         wait_until(&roles, "view", "have rules", |role| allows(role, "pods/log")).await.unwrap();
-    // A part of something else is looked at with all others.
+    // All roles are reconciled together, so a change to `sum` shows that `view` was checked too.
     let sum: ClusterRole = object(json!({
         "metadata": {"name": "sum"},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"part-of": "sum"}}]},

@@ -1,4 +1,4 @@
-//! Bundles are where they belong, and stay there.
+//! Tests of Bundles: targets are written and kept in sync.
 
 mod access_check;
 mod failures;
@@ -19,7 +19,7 @@ use windlass_server::system_clock;
 
 use crate::fixture::{PATIENCE, TestCluster, object, wait_until};
 
-/// Roots that are good until 2056.
+/// Root certificates that are valid until 2056.
 const P256: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
 const ED25519: &str = include_str!("../../../pki/tests/verdicts/ca-ed25519.pem");
 const RSA: &str = include_str!("../../../pki/tests/verdicts/ca-rsa2048.pem");
@@ -28,7 +28,7 @@ const TRUST: &str = "cert-manager";
 const LABEL: &str = "trust.cert-manager.io/bundle";
 const HASH: &str = "trust.cert-manager.io/hash";
 
-/// A server with the trust namespace and two others.
+/// A server with the trust namespace and two other namespaces.
 struct BundleFixture {
     world: TestCluster,
 }
@@ -52,7 +52,7 @@ impl BundleFixture {
         BundleFixture::with_stored_objects(&[]).await
     }
 
-    /// The same, with objects that the server would not take.
+    /// Starts with stored objects that the server would reject.
     async fn with_stored_objects(objects: &[(&str, String)]) -> BundleFixture {
         let world = TestCluster::with_stored_objects(objects).await;
         for name in [TRUST, "a", "b"] {
@@ -102,7 +102,7 @@ impl BundleFixture {
         self.bundles().patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Makes a source in the trust namespace, or makes it another.
+    /// Creates or replaces a source ConfigMap in the trust namespace.
     async fn apply_source(&self, name: &str, data: Value) {
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data,
@@ -111,7 +111,7 @@ impl BundleFixture {
         self.config_maps(TRUST).patch(name, &parameters, &Patch::Apply(map)).await.unwrap();
     }
 
-    /// Waits until something is so.
+    /// Waits until `look` returns a value.
     async fn wait_for<T>(&self, what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
         let waiting = async {
             loop {
@@ -131,7 +131,7 @@ impl BundleFixture {
         }
     }
 
-    /// Waits until a Bundle says this of itself; the answer is the message and the whole status.
+    /// Waits until a Bundle's condition has this reason; returns its message and the status.
     async fn wait_for_reason(&self, name: &str, reason: &str) -> (String, Value) {
         self.wait_for(&format!("{name} is {reason}"), async || {
             let bundle = self.bundles().get(name).await.unwrap();
@@ -144,7 +144,7 @@ impl BundleFixture {
         .await
     }
 
-    /// Waits until a ConfigMap in this namespace has this data and nothing else.
+    /// Waits until a ConfigMap in this namespace has exactly this data.
     async fn wait_for_data(&self, namespace: &str, name: &str, data: &[(&str, &str)]) -> ConfigMap {
         let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
         let wanted: BTreeMap<String, String> = data.iter().map(own).collect();
@@ -156,7 +156,7 @@ impl BundleFixture {
             .unwrap()
     }
 
-    /// The versions of all targets, so that one can tell that none was written.
+    /// Returns the resource versions of all targets, to show that none was written.
     async fn target_versions(&self) -> Vec<(String, Option<String>)> {
         let labelled = ListParams::default().labels(LABEL);
         let maps: Api<ConfigMap> = Api::all(self.world.client.clone());
@@ -168,7 +168,7 @@ impl BundleFixture {
     }
 }
 
-/// The text of these, as a Bundle has it.
+/// Returns the PEM text of these certificates in the order of a Bundle.
 fn bundle_pem(certificates: &[&str]) -> String {
     use windlass_controllers::bundles::certificate_set::{CertificateFilter, CertificateSet};
     let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::now_utc());
@@ -176,7 +176,7 @@ fn bundle_pem(certificates: &[&str]) -> String {
     pool.pem()
 }
 
-/// A clock that stands still.
+/// Returns a clock that always shows this time.
 fn fixed_clock(at: OffsetDateTime) -> Clock {
     Arc::new(move || at)
 }

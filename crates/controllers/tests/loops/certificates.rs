@@ -1,4 +1,4 @@
-//! Requests for certificates from being asked to being cleaned up.
+//! Tests of certificate signing requests, from creation to cleanup.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -31,13 +31,13 @@ use crate::fixture::{TestCluster, object, wait_until, wait_until_removed};
 type Csr = CertificateSigningRequest;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The group of kubeadm's tokens.
+/// Group of kubeadm's bootstrap tokens.
 pub const NODE_TOKENS: &str = "system:bootstrappers:kubeadm:default-node-token";
 const BOOTSTRAP: (&str, &[&str]) =
     ("system:bootstrap:abcdef", &["system:bootstrappers", NODE_TOKENS, "system:authenticated"]);
 const NODE: (&str, &[&str]) = ("system:node:n1", &["system:nodes", "system:authenticated"]);
 
-/// Loops that end with it.
+/// Running controllers, which stop when this is dropped.
 pub struct SigningLoops {
     pub ca: Arc<CaSource>,
     loops: JoinSet<Infallible>,
@@ -45,7 +45,7 @@ pub struct SigningLoops {
 }
 
 impl SigningLoops {
-    /// All signers, with one CA.
+    /// Starts all signers with one CA.
     pub fn start(world: &TestCluster) -> SigningLoops {
         let files = tempfile::tempdir().unwrap();
         let ca = authority(files.path());
@@ -75,18 +75,18 @@ impl SigningLoops {
     }
 }
 
-/// A new CA, in a directory.
+/// Creates a new CA in a directory.
 pub fn authority(files: &Path) -> Arc<CaSource> {
     let [certificate, key] = write_ca(files, &self_signed_ca("kubernetes"));
     CaSource::from_files(certificate, key, clock_after(0))
 }
 
-/// A clock that is so many minutes ahead.
+/// Returns a clock that is this many minutes ahead.
 fn clock_after(minutes: i64) -> Clock {
     Arc::new(move || OffsetDateTime::now_utc() + time::Duration::minutes(minutes))
 }
 
-/// Asks for what was asked in a recorded case.
+/// Creates a request with the content of a recorded case.
 pub async fn create_csr(api: &Api<Csr>, name: &str, case: &str) {
     let cases: Vec<Value> = serde_json::from_str(include_str!("issuance.json")).unwrap();
     let case = cases.into_iter().find(|each| each["case"] == case).unwrap();
@@ -104,7 +104,7 @@ fn build_csr(name: &str, signer: &str, usages: &Value, text: &[u8]) -> Csr {
     request
 }
 
-/// Approves a request by hand.
+/// Approves a request as an administrator would.
 pub async fn approve(api: &Api<Csr>, name: &str) {
     add_condition(api, name, "Approved").await;
 }
@@ -117,7 +117,7 @@ async fn add_condition(api: &Api<Csr>, name: &str, kind: &str) {
     api.replace_subresource("approval", name, &params, &request).await.unwrap();
 }
 
-/// The condition of a type.
+/// Returns the condition of this type.
 pub fn condition<'a>(
     request: &'a Csr,
     kind: &str,
@@ -130,7 +130,7 @@ fn certificate(request: &Csr) -> Option<&[u8]> {
     request.status.as_ref()?.certificate.as_ref().map(|text| text.0.as_slice())
 }
 
-/// Whether a signer has answered.
+/// Whether a signer has issued or failed the request.
 pub fn is_settled(request: Option<&Csr>) -> bool {
     request.is_some_and(|r| certificate(r).is_some() || condition(r, "Failed").is_some())
 }
@@ -145,7 +145,7 @@ async fn bind(client: &Client, name: &str, role: &str, group: &str) {
     bindings.create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// What kubeadm lets the bearers of tokens and nodes do.
+/// Grants bootstrap tokens and nodes the permissions that kubeadm grants.
 pub async fn bind_as_kubeadm_does(client: &Client) {
     let clients = "system:certificates.k8s.io:certificatesigningrequests";
     bind(client, "kubelet-bootstrap", "system:node-bootstrapper", NODE_TOKENS).await;
@@ -186,7 +186,7 @@ async fn who_may_not_is_not_approved_until_they_may() {
     let (user, groups) = BOOTSTRAP;
     let all: Api<Csr> = Api::all(world.client.clone());
     create_csr(&Api::all(world.client_as(user, groups)), "early", "kubelet client").await;
-    // What may be approved comes after it and is: so it was looked at.
+    // A later request that may be approved is approved, so the earlier one was evaluated too.
     let nodeclient = "system:certificates.k8s.io:certificatesigningrequests:nodeclient";
     bind(&world.client, "others", nodeclient, "others").await;
     bind(&world.client, "others-ask", "system:node-bootstrapper", "others").await;
@@ -215,7 +215,7 @@ async fn nobody_becomes_a_master() {
     assert_eq!(status.code, 403, "{status:?}");
 }
 
-/// Makes the node that the recorded requests are about.
+/// Creates the Node that the recorded requests name.
 async fn node(client: &Client, addresses: Value) {
     let api: Api<Node> = Api::all(client.clone());
     let node: Node = object(json!({"metadata": {"name": "n1"}}));
@@ -254,7 +254,7 @@ async fn a_node_serves_under_its_own_names() {
     assert!(events.iter().any(|event| event.reason.as_deref() == Some("AddressMismatch")));
 }
 
-/// Of two that answer the same requests, one is first, and the other leaves it at that.
+/// When two signers answer the same request, the first one wins and the other leaves it unchanged.
 #[tokio::test]
 async fn no_request_gets_two_certificates() {
     let world = TestCluster::without_controllers().await;

@@ -1,4 +1,4 @@
-//! Signers of the user's own: what they sign, approve and publish.
+//! Tests of custom signers: what they sign, approve and publish.
 
 mod ca_replacement;
 mod csr_template;
@@ -32,8 +32,7 @@ type Bundle = ClusterTrustBundle;
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A server whose controllers have signers of the user's own, and a clock that stands until it is
-/// set.
+/// A server whose controllers run custom signers, with a clock that advances only when it is set.
 struct SignerFixture {
     world: TestCluster,
     now: Arc<Mutex<OffsetDateTime>>,
@@ -41,7 +40,7 @@ struct SignerFixture {
 }
 
 impl SignerFixture {
-    /// Starts with these signers in the file.
+    /// Starts with these signers in `signers.yaml`.
     async fn start(signers: &str) -> SignerFixture {
         let files = tempfile::tempdir().unwrap();
         SignerFixture::start_in(files, signers).await
@@ -61,7 +60,7 @@ impl SignerFixture {
         world.run_controllers_with(ControllerOptions {
             custom,
             ca_overlap: HOUR,
-            // Others would remove what is days old by this clock.
+            // Other controllers would delete objects that are days old by this clock.
             controllers: "custom-signer-controller".parse().unwrap(),
             ..ControllerOptions::new(clock)
         });
@@ -72,7 +71,7 @@ impl SignerFixture {
         Api::all(self.world.client.clone())
     }
 
-    /// Requests as somebody else makes them, who may do everything.
+    /// Returns the request API as another user with all permissions.
     fn requests_as(&self, user: &str, group: &str) -> Api<Csr> {
         Api::all(self.world.client_as(user, &[group, "system:masters"]))
     }
@@ -85,7 +84,7 @@ impl SignerFixture {
         wait_until(&self.requests(), name, "be answered", is_settled).await.unwrap()
     }
 
-    /// Waits until a bundle has these certificates, in this order.
+    /// Waits until a bundle has exactly these certificates, in this order.
     async fn wait_until_published(&self, name: &str, certificates: &[&Certificate]) -> Bundle {
         let wanted: String = certificates.iter().map(|each| each.to_pem()).collect();
         let good = |found: Option<&Bundle>| found.is_some_and(|b| b.spec.trust_bundle == wanted);
@@ -105,7 +104,7 @@ fn authority(name: &str, days: i64) -> CertificateAuthority {
     ca_with_validity(name, validity)
 }
 
-/// Writes a CA and those that vouch for it.
+/// Writes a CA and its issuers.
 fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certificate]) {
     let chain: String = std::iter::once(authority.certificate())
         .chain(issuers.iter().copied())
@@ -115,7 +114,7 @@ fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certifi
     std::fs::write(folder.join("tls.key"), authority.key().to_pem().unwrap().as_bytes()).unwrap();
 }
 
-/// A signer with files as its CA.
+/// A signer whose CA comes from files.
 const WEB: &str = r#"
 - name: example.com/web
   ca: {files: {certificate: tls.crt, key: tls.key}}
@@ -149,7 +148,7 @@ const GOOD: CsrTemplate<'static> = CsrTemplate {
     seconds: None,
 };
 
-/// The certificates of an answer, if a verifier who knows these anchors takes them.
+/// Returns the issued certificates after verifying them against these trust anchors.
 fn verify_chain(request: &Csr, anchors: &str, now: OffsetDateTime) -> Vec<CertificateDer<'static>> {
     let status = request.status.as_ref().unwrap();
     let text = status.certificate.as_ref().map(|text| text.0.clone());
@@ -300,7 +299,7 @@ async fn what_the_profile_does_not_allow_is_refused_by_name() {
         let message = failed.message.as_deref().unwrap();
         assert!(message.contains(said), "{name}: {message}");
     }
-    // Who asks for too long gets what is allowed.
+    // A requested lifetime above the maximum is shortened to it.
     CsrTemplate { seconds: Some(99 * 3600), ..GOOD }.create(&api, "long").await;
     approve(&api, "long").await;
     let text = site.wait_until_settled("long").await.status.unwrap().certificate.unwrap().0;
@@ -338,10 +337,10 @@ async fn only_known_requesters_are_approved_and_only_for_what_is_signed() {
         assert_eq!(approved.reason.as_deref(), Some("AutoApproved"), "{name}");
         assert!(request.status.unwrap().certificate.is_some(), "{name}");
     }
-    // It came first, and was looked at long ago.
+    // This request was created first, so it has been evaluated.
     let stranger = alice.get("stranger").await.unwrap();
     assert_eq!(stranger.status.and_then(|status| status.conditions), None);
-    // The event is written after the condition, by the same task.
+    // The same task writes the event after the condition.
     let waiting = async {
         while site.events("ProfileMismatch").await.is_empty() {
             tokio::task::yield_now().await;
@@ -365,7 +364,7 @@ async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
     let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
     let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
     assert_eq!(told.reason.as_deref(), Some("SignerExpired"));
-    // A key that does not belong to the certificate, and then one that does.
+    // A key that does not match the certificate, then one that does.
     let new = authority("new", 99);
     write_ca(site.files.path(), &new, &[]);
     let other = PrivateKey::generate().unwrap();
@@ -378,8 +377,8 @@ async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
     site.world.shut_down().await;
 }
 
-/// One signer's CA is bad at the start: its requests say so, the other signer works, and files that
-/// become good are picked up.
+/// One signer's CA is invalid at startup: its requests report this, the other signer works, and the
+/// CA is loaded once its files are valid.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
     const OTHER: &str = r#"
@@ -433,9 +432,9 @@ async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
     write_ca(site.files.path(), &new, &[]);
     let both = site.wait_until_published(name, &[new.certificate(), old.certificate()]).await;
     assert!(both.annotations()["windlass.dev/anchors"].contains("retainUntil"));
-    // The longest that a certificate lasts, the overlap, and the time until the new CA signs.
+    // Maximum certificate lifetime, overlap, and the time until the new CA signs.
     *site.now.lock().unwrap() += 49 * HOUR + Duration::from_secs(299);
-    // A look at it, which a label that comes back shows to be over.
+    // Triggers a reconcile; it has finished when the removed label is back.
     patch(json!({"metadata": {"labels": {"purpose": null}}})).await;
     let labelled = |b: Option<&Bundle>| b.is_some_and(|b| b.labels().contains_key("purpose"));
     let bundle = wait_until(&bundles, name, "be looked at", labelled).await.unwrap();
@@ -456,7 +455,7 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     let site = SignerFixture::start_in(files, &other).await;
     let (name, bundles) = ("example.com:mine:anchors", site.bundles());
     site.wait_until_published(name, &[ca.certificate()]).await;
-    // What others change of it is put right, but for their own labels.
+    // Changes by others are reverted, except for their own labels.
     let evil = authority("evil", 9).certificate().to_pem();
     let patch: serde_json::Value = json!({
         "metadata": {"labels": {"theirs": "too", "purpose": "another"}},
@@ -466,7 +465,7 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     let bundle = site.wait_until_published(name, &[ca.certificate()]).await;
     assert_eq!(bundle.labels().get("purpose").map(String::as_str), Some("web"));
     assert_eq!(bundle.labels().get("theirs").map(String::as_str), Some("too"));
-    // As if somebody else had made it: the label by which it is known as ours is gone.
+    // Without the managed-by label the bundle counts as another manager's.
     let theirs = authority("theirs", 9).certificate().to_pem();
     let patch: serde_json::Value = json!({
         "metadata": {"labels": {"app.kubernetes.io/managed-by": "me"}},
@@ -489,7 +488,7 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     assert!(gauge(1));
     let found = bundles.get(name).await.unwrap();
     assert_eq!(found.resource_version(), foreign.resource_version());
-    // When it is gone, ours takes its place.
+    // After it is deleted, our bundle is created again.
     let _ = bundles.delete(name, &DeleteParams::default()).await.unwrap();
     site.wait_until_published(name, &[ca.certificate()]).await;
     assert!(gauge(0));

@@ -24,7 +24,7 @@ pub struct TestCluster {
 }
 
 impl TestCluster {
-    /// A server whose controllers run.
+    /// Starts a server with its controllers.
     pub async fn start() -> TestCluster {
         let mut world = TestCluster::without_controllers().await;
         world.run_controllers();
@@ -67,7 +67,7 @@ impl TestCluster {
         self.metrics.encode()
     }
 
-    /// Ends the controllers at once, so that others can be started.
+    /// Stops the controllers immediately, so that others can be started.
     pub async fn stop_controllers(&mut self) {
         let controllers = self.controllers.take().unwrap();
         controllers.abort();
@@ -100,7 +100,7 @@ impl TestCluster {
         create(&self.api("default"), json!({"metadata": metadata})).await
     }
 
-    /// Deletes a ConfigMap of `default`.
+    /// Deletes a ConfigMap in the namespace `default`.
     pub async fn delete_config_map(&self, name: &str, how: DeleteParams) {
         let _ = self.api::<ConfigMap>("default").delete(name, &how).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Objects whose owners go.
+//! Tests of objects whose owners are deleted.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::ResourceExt as _;
@@ -147,7 +147,7 @@ async fn what_is_in_doubt_stays() {
         json!({"metadata": {"name": "node", "ownerReferences": [owner_reference(&a, false)]}});
     nodes.create(&PostParams::default(), &object(node)).await.unwrap();
     world.delete_config_map("a", DeleteParams::default()).await;
-    // What comes after these in the queue shows that they were looked at.
+    // A later entry in the queue shows that these were processed.
     let x = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": ABSENT});
     world.create_config_map(json!({"name": "last", "ownerReferences": [x]})).await;
     wait_until_removed(&maps, "last").await;

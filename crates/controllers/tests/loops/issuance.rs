@@ -1,6 +1,6 @@
-//! What kube-controller-manager made of requests, against what the loops make of them.
+//! Compares the results of the controllers with those of kube-controller-manager.
 //!
-//! `issuance.json` are requests with what became of each: refused by the API, failed, left alone,
+//! `issuance.json` contains requests and their results: rejected by the API, failed, left pending,
 //! or issued with this content.
 
 use k8s_openapi::ByteString;
@@ -63,7 +63,7 @@ async fn outcome(api: &Api<CertificateSigningRequest>, name: &str, case: &Value)
     json!({"issued": describe_certificate(&text)})
 }
 
-/// Whether nobody touches a request by the time that others that came later are answered.
+/// Asserts that a request is unchanged after a later one was answered.
 async fn assert_untouched(api: &Api<CertificateSigningRequest>, name: &str) -> Value {
     let before = api.get(name).await.unwrap();
     let later = format!("{name}-later");
@@ -95,7 +95,7 @@ fn expected_outcome(case: &Value) -> Value {
     }})
 }
 
-/// As the recording describes a certificate, without what is the signer's own.
+/// Describes a certificate as the recording does, without fields that depend on the signer.
 fn describe_certificate(text: &[u8]) -> Value {
     let blocks = windlass_pki::pem::certificates(text).unwrap();
     let certificate = x509_cert::Certificate::from_der(&blocks[0]).unwrap();

@@ -1,10 +1,10 @@
-//! What a real kubelet sends, from its start with a bootstrap token to a Ready node with a Lease,
-//! and the statuses that kube-apiserver answered with.
+//! Replays what a real kubelet sends, from its start with a bootstrap token to a Ready node with a
+//! Lease, and compares the status codes with those of kube-apiserver.
 //!
-//! `kubelet.jsonl` is a recording of a kubelet v1.37.0-rc.1. It is sent again in order, with the
-//! credentials that it names: the token, and then the certificate that the token was good for. What a
-//! server makes up (names of requests, uids, versions, times) is taken from our answers instead of
-//! the recorded ones; everything else is sent as it was.
+//! `kubelet.jsonl` was recorded from a kubelet v1.37.0-rc.1. It is replayed in order with the
+//! credentials that it names: the token, then the certificate obtained with it. Values that a
+//! server generates (names of requests, UIDs, versions, times) are taken from our responses;
+//! everything else is sent unchanged.
 
 mod wire;
 
@@ -36,7 +36,7 @@ use crate::fixture::{PATIENCE, TestCluster, object};
 
 const CERTIFICATE: &str = "/object/status/certificate";
 const INITIAL_EVENTS_END: &str = "/object/metadata/annotations/k8s.io~1initial-events-end";
-/// Fields in protobuf: the object in its envelope, and what is rewritten in there.
+/// Protobuf field numbers: the object in its envelope, and the fields rewritten in it.
 const RAW: u64 = 2;
 const METADATA: u64 = 1;
 const RESOURCE_VERSION: u64 = 6;
@@ -71,7 +71,7 @@ async fn a_kubelet_joins_as_it_does_in_kubernetes() {
     assert_watches_deliver(&world, &mut kubelet).await;
 }
 
-/// What an administrator prepares for new nodes.
+/// Creates what an administrator prepares for new nodes.
 async fn create_bootstrap_token(world: &TestCluster) {
     let (id, secret) = TOKEN;
     let secret: Secret = object(json!({
@@ -87,7 +87,7 @@ async fn create_bootstrap_token(world: &TestCluster) {
     world.api("kube-system").create(&PostParams::default(), &secret).await.unwrap();
 }
 
-/// What others see of the node in the end.
+/// Asserts that other clients see the joined node.
 async fn assert_node_joined(world: &TestCluster) {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let node = nodes.get("real-node").await.unwrap();
@@ -100,7 +100,7 @@ async fn assert_node_joined(world: &TestCluster) {
     assert_eq!(lease.metadata.owner_references.unwrap()[0].uid, node.metadata.uid.unwrap());
     let spec = lease.spec.unwrap();
     assert_eq!(spec.holder_identity.as_deref(), Some("real-node"));
-    // The recording's last heartbeat, half a minute after the one that made the lease.
+    // The last heartbeat in the recording, half a minute after the Lease was created.
     let renewed = json!(spec.renew_time);
     assert!(renewed.as_str().unwrap().starts_with("2026-11-15T20:19:3"), "{renewed}");
     let events = world.api::<Event>("default");
@@ -108,7 +108,7 @@ async fn assert_node_joined(world: &TestCluster) {
     assert_eq!(event.count, Some(3));
 }
 
-/// What happens to the node and its pods from now on comes in on the watches that are open.
+/// Asserts that later changes to the node and its pods arrive on the open watches.
 async fn assert_watches_deliver(world: &TestCluster, kubelet: &mut RecordedKubelet) {
     let nodes: Api<Node> = Api::all(world.client.clone());
     let label = Patch::Merge(json!({"metadata": {"labels": {"checked": "yes"}}}));
@@ -131,14 +131,14 @@ async fn assert_watches_deliver(world: &TestCluster, kubelet: &mut RecordedKubel
     assert_eq!(heard, 4);
 }
 
-/// The recorded kubelet on our server.
+/// The recorded kubelet, replayed against our server.
 struct RecordedKubelet {
     server: Arc<Server>,
-    /// Recorded names and what we call them.
+    /// Recorded names and our replacements for them.
     names: Vec<(&'static str, String)>,
-    /// The version of the Lease that it last wrote.
+    /// Resource version of the Lease after its last write.
     lease: String,
-    /// When it made the Lease, in protobuf.
+    /// Creation time of the Lease, encoded as protobuf.
     created: Vec<u8>,
     issued: Vec<Certificate>,
     watches: Vec<OpenWatch>,
@@ -153,7 +153,7 @@ impl RecordedKubelet {
         RecordedKubelet { server, names, lease, created, issued, watches, differences, sent: 0 }
     }
 
-    /// Does again what was done, and notes a status that is not the recorded one.
+    /// Replays a step and records a status that differs from the recording.
     async fn replay(&mut self, step: &Value) {
         let text = |name: &str| step[name].as_str().unwrap_or_default();
         let path = self.path(text("path")).await;
@@ -201,12 +201,13 @@ impl RecordedKubelet {
         (parts.status.as_u16().into(), body)
     }
 
-    /// The certificate that the token got.
+    /// Returns the certificate that was obtained with the token.
     fn credential(&self) -> Vec<CertificateDer<'static>> {
         self.issued.first().map(|issued| issued.der().clone()).into_iter().collect()
     }
 
-    /// A recorded path with our names. A watch goes on from where one of the same things is now.
+    /// Returns a recorded path with our names. A watch resumes at the current version of an earlier
+    /// watch of the same resource.
     async fn path(&mut self, recorded: &str) -> String {
         let mut path = recorded.to_owned();
         for (theirs, ours) in &self.names {
@@ -221,7 +222,8 @@ impl RecordedKubelet {
         format!("{before}&resourceVersion={version}{rest}")
     }
 
-    /// A recorded body with our names, which are as long, and our versions, which may not be.
+    /// Returns a recorded body with our names, which have the same length, and our versions, which
+    /// may not.
     fn body(&self, step: &Value) -> Bytes {
         let Some(encoded) = step["body"].as_str() else { return Bytes::new() };
         let ByteString(mut body) = object(json!(encoded));
@@ -241,7 +243,7 @@ impl RecordedKubelet {
         [magic, &message].concat().into()
     }
 
-    /// Takes from an answer what later requests name.
+    /// Records names in a response that later requests use.
     fn record_names(&mut self, method: &str, answer: &Value) {
         let metadata = |name: &str| answer["metadata"][name].as_str().unwrap().to_owned();
         match (method, answer["kind"].as_str().unwrap()) {
@@ -263,7 +265,7 @@ impl RecordedKubelet {
         }
     }
 
-    /// Reads a watch as far as the kubelet does before it goes on.
+    /// Reads a watch as far as the kubelet does before it continues.
     async fn open_watch(&mut self, path: &str, body: ResponseBody) {
         let things = path.split('?').next().unwrap().to_owned();
         let mut watch =
@@ -287,7 +289,7 @@ struct OpenWatch {
 }
 
 impl OpenWatch {
-    /// Reads on until an event is as `good` wants it.
+    /// Reads until `good` accepts an event.
     async fn wait_for_event(&mut self, good: impl Fn(&Value) -> bool) -> Value {
         loop {
             while let Some(event) = self.next_buffered() {
@@ -301,7 +303,7 @@ impl OpenWatch {
         }
     }
 
-    /// Reads what has come: events of finished writes come without a wait.
+    /// Reads the events that have arrived; events of finished writes arrive without waiting.
     fn catch_up(&mut self) {
         while let Some(Some(frame)) = self.body.frame().now_or_never() {
             self.pending.extend_from_slice(&frame.unwrap().into_data().unwrap());

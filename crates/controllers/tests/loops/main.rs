@@ -1,4 +1,4 @@
-//! The controllers against the real server, in one process: they have the API and nothing else.
+//! Tests of the controllers against the real server in one process; they use only the API.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on has failed
 

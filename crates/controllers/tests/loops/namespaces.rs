@@ -1,4 +1,4 @@
-//! Namespaces that are deleted.
+//! Tests of namespace deletion.
 
 use std::time::Instant;
 

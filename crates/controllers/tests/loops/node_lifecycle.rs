@@ -1,4 +1,4 @@
-//! Nodes that stop reporting.
+//! Tests of nodes that stop reporting.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn post_status(nodes: &Api<Node>, name: &str) {
     nodes.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// Renews a lease until it is dropped.
+/// Renews a lease until the future is dropped.
 async fn renew(leases: Api<Lease>, name: &str) {
     let lease = |version: Option<String>| {
         let now = k8s_openapi::jiff::Timestamp::now();
@@ -81,7 +81,7 @@ async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
     assert_eq!(never.reason.as_deref(), Some("NodeStatusNeverUpdated"));
     let conditions = lost.status.unwrap().conditions.unwrap();
     assert!(conditions.iter().all(|one| one.status == "Unknown") && conditions.len() == 4);
-    // The one that renews its lease is as it was.
+    // The node that renews its lease is unchanged.
     assert!(has_ready_status("True")(Some(&nodes.get("n1").await.unwrap())));
     renewing.abort();
     wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await;
@@ -93,7 +93,7 @@ async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
-    // It is nobody else's business to make it ready again.
+    // Only the node itself sets Ready again.
     post_status(&nodes, "n1").await;
     wait_until(&nodes, "n1", "be ready", has_ready_status("True")).await;
     wait_until(&nodes, "n1", "be lost again", has_ready_status("Unknown")).await;
@@ -109,7 +109,7 @@ async fn nothing_is_written_while_nothing_changes() {
     world.run_controllers_with(options());
     let lost =
         wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await.unwrap();
-    // Another leader judges the same, and finds nothing to write for a node that is marked.
+    // A new leader reaches the same verdict and does not write a node that is already marked.
     world.stop_controllers().await;
     world.run_controllers_with(options());
     register(&world, "n2").await;

@@ -1,4 +1,4 @@
-//! Pods' certificates, from the request to a certificate that others verify.
+//! Tests of pod certificates, from the request to a certificate that others verify.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -42,7 +42,7 @@ const RSA3072: &[u8] =
     include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-rsa3072.stub.der");
 const RSA4096: &[u8] = include_bytes!("fixtures/pod-rsa4096.stub.der");
 
-/// A CA that another vouches for, in files, and signers that use it.
+/// An intermediate CA in files, and signers that use it.
 struct PodSignerFixture {
     ca: Arc<CaSource>,
     files: TempDir,
@@ -66,7 +66,7 @@ impl PodSignerFixture {
         PodSignerFixture { ca, files, loops: JoinSet::new() }
     }
 
-    /// Signs with this profile, as `signers.yaml` has it.
+    /// Starts a signer with this profile in the format of `signers.yaml`.
     fn start(mut self, client: &Client, version: &str, profile: &str) -> PodSignerFixture {
         self.add(client, version, &[(SIGNER, profile)]);
         self
@@ -119,7 +119,7 @@ async fn create_service(world: &TestCluster, name: &str, app: &str) {
     world.api::<Service>("default").create(&PostParams::default(), &service).await.unwrap();
 }
 
-/// Asks for a certificate of a pod.
+/// Creates a certificate request for a pod.
 async fn create_request(
     world: &TestCluster,
     name: &str,
@@ -152,7 +152,7 @@ fn stub(der: &[u8]) -> Value {
     json!({"stubPKCS10Request": ByteString(der.to_vec())})
 }
 
-/// The older form: a key, and the pod's uid signed with it.
+/// Builds the older form of a request: a public key, and the pod's UID signed with it.
 fn proof_of_possession(pod: &Pod, kind: KeyType) -> Value {
     let key = PrivateKey::generate_type(kind).unwrap();
     let proof = key.sign(pod.uid().unwrap().as_bytes()).unwrap();
@@ -160,7 +160,7 @@ fn proof_of_possession(pod: &Pod, kind: KeyType) -> Value {
     json!({"pkixPublicKey": public, "proofOfPossession": ByteString(proof)})
 }
 
-/// Waits until a request is answered, and says how: the condition's type, reason and message.
+/// Waits until a request is answered; returns the type, reason and message of its condition.
 async fn wait_for_answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject, [String; 3]) {
     let is_answered = |found: Option<&DynamicObject>| {
         found.is_some_and(|request| request.data.pointer("/status/conditions/0").is_some())
@@ -174,7 +174,7 @@ async fn wait_for_answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject
     (request, told)
 }
 
-/// Waits for an event on a request.
+/// Waits for an event on a request and returns it.
 async fn wait_for_event(world: &TestCluster, name: &str, reason: &str) -> Event {
     let events: Api<Event> = world.api("default");
     let found = async {
@@ -193,7 +193,7 @@ async fn wait_for_event(world: &TestCluster, name: &str, reason: &str) -> Event 
     tokio::time::timeout(Duration::from_secs(30), found).await.unwrap()
 }
 
-/// Verifies an issued request as a client and as a server of these names, and gives back the leaf.
+/// Verifies an issued certificate as client and as server of these names; returns the leaf.
 fn verify(
     request: &DynamicObject,
     ca: &CaSource,
@@ -262,7 +262,7 @@ async fn certificates_last_as_long_as_both_allow() {
         "trustDomain: example.com, maxDuration: 30h",
     );
     let pod = create_pod(&world, "web-0").await;
-    // What is asked for, and seconds: the life, and until the renewal.
+    // Requested lifetime, and in seconds: lifetime and time until renewal.
     for (name, asked, life, renewal) in [
         ("hour", json!(3600), 3600, 2376),
         ("unsaid", Value::Null, 86_400, 57_024),
@@ -363,7 +363,7 @@ async fn a_restart_in_the_middle_loses_nothing() {
         }
         if number % 20 == 15 {
             signing = signing.start(&world.client, "v1", profile);
-            // For a while there are two.
+            // Two signers run for a while.
             signing = signing.start(&world.client, "v1beta1", profile);
         }
     }
@@ -395,13 +395,13 @@ async fn a_thousand_at_once_are_answered() {
     }
 }
 
-/// The YAML in the documentation that begins like this.
+/// Returns the YAML example in the documentation that begins with `start`.
 fn documentation_example(start: &str) -> &'static str {
     let mut blocks = DOCS.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.find(|block| block.starts_with(start)).unwrap()
 }
 
-/// The pod of the documentation, and a service for it.
+/// Creates the documented pod and a service for it.
 async fn create_documented_pod(world: &TestCluster) -> Pod {
     world.create_namespace("web").await;
     let service: Service = object(json!({
@@ -416,7 +416,7 @@ async fn create_documented_pod(world: &TestCluster) -> Pod {
 
 const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\n";
 
-/// The value of a metric of the signer.
+/// Returns the value of a metric of the signer.
 fn metric_value(world: &TestCluster, name: &str) -> u64 {
     let metrics = world.metrics();
     let start = format!("{name}{{signer=\"{SIGNER}\"}} ");
@@ -444,7 +444,7 @@ async fn the_documented_file_is_all_it_takes() {
         verify(&request, &ca, &["web.web.svc"]);
     }
     for name in ["windlass_signer_issued_total", "windlass_signer_ca_expiration_seconds"] {
-        // What is counted is counted after it was written.
+        // Counters are incremented after the write.
         let counted = async {
             while metric_value(&world, name) < 2 {
                 tokio::task::yield_now().await
@@ -468,7 +468,7 @@ async fn the_documented_permissions_are_enough() {
     let metrics = MetricFamilies::unregistered();
     loops.spawn(pods::run(client, resource("v1"), vec![signer], clock(), metrics));
 
-    // All but one, then all.
+    // First all rules but one, then all.
     let role =
         documentation_example("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
     let role: ClusterRole = serde_saphyr::from_str(role).unwrap();

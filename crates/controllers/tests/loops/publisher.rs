@@ -1,4 +1,4 @@
-//! What clients verify the API server with is where they look for it, and follows its file.
+//! Tests of root CA publication: clients find the API server's CA, and it follows its file.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -24,7 +24,7 @@ fn generate_ca() -> String {
     ca_with_validity("ca", validity).certificate().to_pem()
 }
 
-/// A server whose controllers publish a file, and a clock that stands until it is set.
+/// A server whose controllers publish a CA file, with a clock that advances only when it is set.
 struct PublishFixture {
     world: TestCluster,
     file: PathBuf,
@@ -60,7 +60,7 @@ impl PublishFixture {
     fn replace(&mut self) {
         self.text = generate_ca();
         std::fs::write(&self.file, &self.text).unwrap();
-        // The watch would find it as well.
+        // The file watch would also detect the change.
         self.ca.reload();
     }
 
@@ -77,7 +77,7 @@ impl PublishFixture {
         Api::all(self.world.client.clone())
     }
 
-    /// Waits for a bundle with the current text.
+    /// Waits for a bundle with the current certificates.
     async fn wait_for_bundle(&self) -> String {
         let name = self.ca.current().bundle.as_ref().unwrap().name.clone();
         let text = self.text.clone();
@@ -136,7 +136,7 @@ async fn an_immutable_map_is_told_of_and_left() {
     };
     tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap();
     assert_eq!(told().await[0].reason.as_deref(), Some("ImmutableRootCA"));
-    // Others get theirs, and this one does when it is deleted.
+    // Other namespaces get the ConfigMap; this one gets it after the immutable one is deleted.
     site.wait_until_published("kube-system").await;
     let _ = maps.delete(NAME, &DeleteParams::default()).await.unwrap();
     site.wait_until_published("default").await;
@@ -162,7 +162,7 @@ async fn a_bundle_that_is_replaced_stays_for_a_while() {
     };
     wait_until(&site.bundles(), &old, "be retired", retired).await;
     *site.now.lock().unwrap() += Duration::from_secs(3599);
-    // A look at all of them, which the return of the new one shows to be over.
+    // Triggers a reconcile of all bundles; it has finished when the new one is back.
     let _ = site.bundles().delete(&new, &DeleteParams::default()).await.unwrap();
     site.wait_for_bundle().await;
     assert!(site.bundles().get_opt(&old).await.unwrap().is_some());

@@ -1,4 +1,4 @@
-//! The default service account of every namespace.
+//! Tests of the default service account in every namespace.
 
 use std::time::Instant;
 

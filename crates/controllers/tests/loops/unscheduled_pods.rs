@@ -1,4 +1,4 @@
-//! Pods that nobody schedules.
+//! Tests of pods without a scheduler.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ async fn create_pod(world: &TestCluster, pod: &Pod) {
     world.api("default").create(&PostParams::default(), pod).await.unwrap();
 }
 
-/// The events on a pod, or on all.
+/// Lists the events on a pod, or on all pods.
 async fn events(world: &TestCluster, name: Option<&str>) -> Vec<Event> {
     let mut fields = "involvedObject.kind=Pod,reason=NotScheduled".to_owned();
     if let Some(name) = name {
@@ -60,7 +60,8 @@ async fn a_pod_without_a_node_is_told_why_it_waits() {
     let message = found[0].message.as_deref().unwrap();
     assert!(message.contains("no scheduler is running"), "{message}");
     assert!(message.contains("spec.nodeName"), "{message}");
-    // Another process says nothing that was said, and what it says next comes after that.
+    // After a restart no event is repeated; the event for a later pod shows that the earlier ones
+    // were processed.
     world.stop_controllers().await;
     world.run_controllers_with(options());
     create_pod(&world, &build_pod("z-later", None)).await;
@@ -79,7 +80,7 @@ async fn a_burst_of_pods_is_no_burst_of_events() {
     let started = Instant::now();
     world.run_controllers_with(options());
     let found = wait_for_events(&world, None, 10).await.len();
-    // Five a second, and one that is not followed by a pause yet.
+    // Five per second, plus one that no pause follows yet.
     let most = started.elapsed().as_millis() / 200 + 1;
     assert!(found as u128 <= most, "{found} events, {most} are allowed");
 }

@@ -1,4 +1,4 @@
-//! Writes the status whenever it changes.
+//! Writes the status file whenever the status changes.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::status_file::{AgentStatus, CertificateStatus, RegistrationStatus, Vol
 use crate::volume_manager::report::VolumeReports;
 use windlass_runtime::durable::FileSystem;
 
-/// What there is to say, and where.
+/// Writes the status file of an agent.
 pub struct StatusFileWriter {
     /// The name of the Node object, written to the status file.
     pub node: String,
@@ -25,21 +25,21 @@ pub struct StatusFileWriter {
     pub clock: Clock,
     /// Reports of the certificate managers; a change of any rewrites the file.
     pub reports: Vec<watch::Receiver<NodeCertificateReport>>,
-    /// What the server has of it.
+    /// State of the Node object on the server.
     pub registration: watch::Receiver<NodeRegistration>,
-    /// What there is of volumes.
+    /// The latest report of every volume.
     pub volumes: watch::Receiver<VolumeReports>,
-    /// What is wrong with the file of the machine's own volumes.
+    /// Why the projections file was rejected, if it was.
     pub file_problem: watch::Receiver<Option<String>>,
 }
 
 impl StatusFileWriter {
-    /// Writes until it is dropped.
+    /// Writes the status file until it is dropped.
     pub async fn run(mut self) {
         let mut before = None;
         loop {
             let status = self.status();
-            // Heartbeats alone are nothing new.
+            // A heartbeat alone does not rewrite the file.
             let AgentStatus { certificates, server, volumes, .. } = &status;
             let said = (certificates.clone(), server.clone(), volumes.clone());
             if before.as_ref() != Some(&said) {
@@ -63,7 +63,7 @@ impl StatusFileWriter {
             node: self.node.clone(),
             written: (self.clock)().wall,
             process: std::process::id(),
-            // Whoever reads it is in another directory.
+            // Readers of the file run in another directory.
             certificate_directory: std::path::absolute(&self.cert_dir)
                 .unwrap_or_else(|_| self.cert_dir.clone()),
             certificates,

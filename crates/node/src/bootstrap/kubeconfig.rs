@@ -1,4 +1,4 @@
-//! Reading a kubeconfig for what it is worth, and writing the node's.
+//! Parses kubeconfigs, and renders the node's kubeconfig.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::clock;
 use crate::key_pair::CertificateKeyPair;
 use windlass_runtime::durable::FileSystem;
 
-/// A kubeconfig that has a current context with a server. No error here shows what is in it.
+/// A kubeconfig whose current context has a server. Errors never show its content.
 pub struct ParsedKubeconfig {
     /// The complete kubeconfig, with all contexts, clusters and users.
     pub kubeconfig: Kubeconfig,
@@ -22,23 +22,23 @@ pub struct ParsedKubeconfig {
     user: AuthInfo,
 }
 
-/// Who the user of a kubeconfig is.
+/// How the user of a kubeconfig authenticates.
 pub enum KubeconfigUser {
-    /// Whom a certificate says, which has not expired.
+    /// With a client certificate that has not expired.
     Certificate(Box<CertificateKeyPair>),
-    /// Whom something else says, such as a token.
+    /// With another method, such as a token.
     Other,
 }
 
 impl ParsedKubeconfig {
-    /// Reads a file. An error follows its name in a sentence.
+    /// Reads a file. The error text follows the file name in a sentence.
     pub fn read(path: &Path, files: &FileSystem) -> Result<Self, String> {
         match files.read(path, MAX_PEM_BYTES) {
             Ok(Some(_)) => {}
             Ok(None) => return Err("does not exist".into()),
             Err(error) => return Err(format!("cannot be read ({})", error.source)),
         }
-        // What the parser says may show a secret.
+        // The parser's error may contain a secret.
         let kubeconfig = Kubeconfig::read_from(path).map_err(|_| "is no kubeconfig")?;
         let context = kubeconfig.current_context.as_ref().ok_or("has no current context")?;
         let context = kubeconfig.contexts.iter().find(|named| named.name == *context);
@@ -69,7 +69,7 @@ impl ParsedKubeconfig {
         self.kubeconfig
     }
 
-    /// Whether its user is whoever has the certificate in this file.
+    /// Returns whether its user authenticates with the certificate in this file.
     pub fn uses(&self, file: &Path) -> bool {
         let is_it = |path: &Option<String>| path.as_deref().map(Path::new) == Some(file);
         is_it(&self.user.client_certificate)
@@ -78,7 +78,7 @@ impl ParsedKubeconfig {
             && self.user.client_key_data.is_none()
     }
 
-    /// Who its user is, if that can be used.
+    /// Returns how its user authenticates, if the credential is usable.
     pub fn user(&self, files: &FileSystem, now: OffsetDateTime) -> Result<KubeconfigUser, String> {
         let user = &self.user;
         let has_certificate =
@@ -104,7 +104,7 @@ impl ParsedKubeconfig {
         Ok(KubeconfigUser::Certificate(Box::new(identity)))
     }
 
-    /// The key in it, which the library lets out as text only.
+    /// Returns the embedded key, which the library exposes only as text.
     fn exposed_key(&self) -> Option<Zeroizing<String>> {
         self.user.client_key_data.as_ref()?;
         let mut user = serde_json::to_value(&self.user).ok()?;
@@ -115,7 +115,7 @@ impl ParsedKubeconfig {
     }
 }
 
-/// A certificate or key: in the kubeconfig itself, or in a file.
+/// Reads a certificate or key from the kubeconfig or from a file.
 fn part(
     data: Option<&str>,
     file: Option<&str>,
@@ -133,7 +133,7 @@ fn part(
     }
 }
 
-/// The text of a kubeconfig for the same server and the certificate in this file. The names are
+/// Renders a kubeconfig for the same server and the certificate in this file. The names are
 /// kubelet's.
 pub fn render(server: &ParsedKubeconfig, current: &Path) -> Result<String, String> {
     let mut cluster = server.cluster.clone();

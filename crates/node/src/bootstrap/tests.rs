@@ -1,4 +1,4 @@
-//! Every combination of credentials, and what is written.
+//! All combinations of credentials, and the files written for them.
 
 use std::fs;
 
@@ -88,7 +88,7 @@ fn begins_with_the_best_credential_there_is() {
             "files",
             &|place| {
                 fs::write(place.path("c.pem"), &*good.to_pem().unwrap()).unwrap();
-                // Relative to the kubeconfig.
+                // The paths are relative to the kubeconfig.
                 place.write_kubeconfig(
                     "kubeconfig",
                     json!({"client-certificate": "c.pem", "client-key": "c.pem"}),
@@ -170,7 +170,7 @@ fn missing_credentials_produce_instructions() {
     ] {
         assert!(said.contains(part), "{said}");
     }
-    // No word of what is in it.
+    // The error must not contain any of the content.
     fs::write(place.path("bootstrap"), "token: s3cr3t: [\n  - {").unwrap();
     let said = advice(&place);
     assert!(said.contains("bootstrap is no kubeconfig") && !said.contains("s3cr3t"), "{said}");
@@ -191,7 +191,7 @@ async fn bootstrap_client_uses_best_credential() {
     place.write_kubeconfig("bootstrap", json!({}));
     let error = place.boot().bootstrap_client(START).await.err().unwrap();
     assert!(error.contains("has no credential"), "{error}");
-    // An expired certificate of its own does not help.
+    // An expired certificate of the node does not help.
     place.write_kubeconfig("kubeconfig", by_data(&client_identity(START - Duration::days(9))));
     assert!(place.boot().bootstrap_client(START).await.is_err());
     place.write_kubeconfig("kubeconfig", token());
@@ -261,7 +261,7 @@ fn a_node_that_begins_anew_may_do_so_elsewhere() {
     let url =
         |place: &BootstrapFixture| place.boot().server().unwrap().server().unwrap().to_owned();
     place.write_kubeconfig_with("bootstrap", "https://192.0.2.2:6443", token());
-    // Not while its certificate is good.
+    // Not written while its certificate is valid.
     place.store().save(&client_identity(START), START).unwrap();
     assert_eq!(place.boot().prepare(START).source.unwrap(), InitialCredential::Managed);
     assert_eq!(url(&place), SERVER);

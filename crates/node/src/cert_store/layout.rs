@@ -1,4 +1,4 @@
-//! The names of files, as kubelet gives them.
+//! File names of the certificate store, as kubelet's.
 
 use std::path::{Path, PathBuf};
 
@@ -6,12 +6,12 @@ use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
-/// kubelet writes local time; UTC has no hour that comes twice.
+/// kubelet writes local time; UTC has no repeated hour.
 const STAMP: &[BorrowedFormatItem<'_>] =
     format_description!("[year]-[month]-[day]-[hour]-[minute]-[second]");
 const STAMP_SHAPE: &str = "0000-00-00-00-00-00";
 
-/// Where the files of one purpose are.
+/// File names of one purpose in the certificate directory.
 #[derive(Clone, Debug)]
 pub struct CertDirLayout {
     directory: PathBuf,
@@ -39,7 +39,7 @@ impl CertDirLayout {
         self.file(&format!("{}-current.pem", self.prefix))
     }
 
-    /// The link that kubelet is about to make the current one.
+    /// Returns the symlink that kubelet renames to the current one.
     pub fn updated(&self) -> PathBuf {
         self.file(&format!("{}-updated.pem", self.prefix))
     }
@@ -48,12 +48,12 @@ impl CertDirLayout {
         self.file(&format!("{}.key.tmp", self.prefix))
     }
 
-    /// A certificate and a key apart.
+    /// Returns the paths of separate certificate and key files.
     pub fn two_files(&self) -> [PathBuf; 2] {
         ["crt", "key"].map(|kind| self.file(&format!("{}.{kind}", self.prefix)))
     }
 
-    /// A name for a certificate that is stored now.
+    /// Returns an unused name for a certificate stored now.
     pub fn free_name(&self, now: OffsetDateTime, taken: impl Fn(&str) -> bool) -> String {
         let stem = format!("{}-{}", self.prefix, stamp(now));
         let numbered = (2u64..).map(|number| format!("{stem}-{number}.pem"));
@@ -61,7 +61,7 @@ impl CertDirLayout {
         names.find(|name| !taken(name)).unwrap_or_default()
     }
 
-    /// Whether a file of this name is a certificate with its key, ours or kubelet's.
+    /// Returns whether this is the name of a certificate file, ours or kubelet's.
     pub fn is_certificate_file(&self, name: &str) -> bool {
         let middle = name
             .strip_prefix(&self.prefix)
@@ -80,7 +80,7 @@ impl CertDirLayout {
     }
 }
 
-/// Where a broken file goes.
+/// Returns the path that a broken file is renamed to.
 pub fn aside(path: &Path, now: OffsetDateTime) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".corrupt-{}", stamp(now)));

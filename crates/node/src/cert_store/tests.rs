@@ -1,4 +1,4 @@
-//! Layouts, damage, kills and full disks.
+//! Tests of layouts, damaged files, killed processes and full disks.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -132,7 +132,7 @@ fn sets_aside_what_is_broken() {
         let aside = "kubelet-client-2026-03-01-12-00-00.pem.corrupt-2026-03-01-12-00-00";
         assert_eq!(fs::read_to_string(path(&dir, aside)).unwrap(), broken);
         assert_eq!(store(&dir).load(START).warnings, [""; 0], "said once");
-        // When the one before has expired, there is none.
+        // If the previous certificate has expired, there is none.
         let dir = tempfile::tempdir().unwrap();
         store(&dir).save(&client_identity(START - Duration::days(2)), START).unwrap();
         store(&dir).save(&good, START).unwrap();
@@ -168,12 +168,12 @@ fn a_key_is_kept_until_its_certificate_is_stored() {
         &public,
         "it is used again"
     );
-    // A certificate for another key does not end it.
+    // A certificate for another key does not remove it.
     store.save(&client_identity(START), START).unwrap();
     assert_eq!(store.load_or_create_key(None, START).unwrap().public_key(), &public);
     store.save(&CertificateFixture::client(START).identity(key), START).unwrap();
     assert!(!names(&dir).contains(&"kubelet-client.key.tmp".to_owned()));
-    // One that is there although its certificate is, is not used for another.
+    // A leftover key of a stored certificate is not reused.
     let loaded = store.load(START).identity.unwrap();
     put(&dir, "kubelet-client.key.tmp", &loaded.key().to_pem().unwrap());
     let next = store.load_or_create_key(Some(&public), START).unwrap();
@@ -182,7 +182,7 @@ fn a_key_is_kept_until_its_certificate_is_stored() {
     assert_ne!(newer.public_key(), next.public_key());
 }
 
-/// What must be true on a disk after a restart, wherever the process ended.
+/// Checks the invariants after a restart, wherever the process was killed.
 fn check(dir: &TempDir, old: Option<&CertificateKeyPair>, new: &CertificateKeyPair, what: &str) {
     let loaded = store(dir).load(START);
     let is_new = same(loaded.identity.as_ref(), new);
@@ -197,7 +197,7 @@ fn check(dir: &TempDir, old: Option<&CertificateKeyPair>, new: &CertificateKeyPa
         assert!(same(Some(current), loaded), "{what}");
     }
     if !is_new {
-        // The key of the certificate is not lost, so that it can be got again.
+        // The pending key is not lost, so that its certificate can be fetched again.
         let key = store(dir).load_or_create_key(None, START).unwrap();
         assert_eq!(key.public_key(), new.key().public_key(), "{what}");
     }
@@ -247,7 +247,7 @@ fn a_disk_that_fails_leaves_the_old_certificate() {
                 assert!(at > 8 && saved.unwrap(), "{at} operations");
                 break;
             }
-            // Nothing is broken for good: the same store does it when the disk does.
+            // The same store succeeds once the disk is repaired.
             breaking.repair();
             let key = failing.load_or_create_key(Some(old.key().public_key()), START).unwrap();
             let new = CertificateFixture::client(START).identity(key);

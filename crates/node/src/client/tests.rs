@@ -17,15 +17,15 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::testing::tls::{authority_der, loopback_identity};
 
-/// A connection, and the certificate that it has.
+/// A connection number and the client certificate of the connection.
 type ConnectionRecord = (usize, Option<Vec<u8>>);
 
-/// A server that writes down, for each request, which connection and which certificate it has.
+/// A server that records the connection and client certificate of each request.
 struct RecordingTlsServer {
     url: String,
     seen: Arc<StdMutex<Vec<ConnectionRecord>>>,
     ended: Arc<StdMutex<Vec<usize>>>,
-    /// Requests for `/slow` are answered when told to.
+    /// Releases the responses to requests for `/slow`.
     go_on: Arc<Notify>,
 }
 
@@ -120,7 +120,7 @@ async fn another_certificate_comes_with_another_connection_and_the_old_one_ends(
     for number in 1..4 {
         let (identity, der) = identity();
         sender.send_replace(Some(identity));
-        // Nobody need ask for anything.
+        // No request is needed for this.
         server.has_ended(number - 1).await;
         for _ in 0..2 {
             get(&client, "/").await.unwrap();

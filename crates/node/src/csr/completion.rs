@@ -1,4 +1,4 @@
-//! Waiting for a certificate.
+//! Waits for the completion of a CertificateSigningRequest.
 
 use std::time::Duration;
 
@@ -18,31 +18,31 @@ const POLL_ONLY_INTERVAL: Duration = Duration::from_secs(5);
 /// How waiting for a CertificateSigningRequest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CsrOutcome {
-    /// There is a certificate: this text.
+    /// The issued certificate chain as PEM.
     Issued(Vec<u8>),
-    /// Somebody does not want it to have one.
+    /// An approver denied the request, with this message.
     Denied(String),
-    /// The signer does not want it to have one.
+    /// The signer failed the request, with this message.
     Failed(String),
-    /// It was deleted, or another one has its name.
+    /// The request was deleted or replaced by a namesake.
     Gone(&'static str),
-    /// The server does not know us any more.
+    /// The server no longer accepts our credential.
     Unauthorized(String),
-    /// It was not decided in time; this is what it waited for.
+    /// Not decided in time; this is what it waited for.
     TimedOut(CsrStage),
 }
 
-/// What a request waits for.
+/// What a pending request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsrStage {
-    /// Somebody has to approve it.
+    /// An approver has to approve it.
     Approval,
-    /// The signer has to sign it.
+    /// The signer has to issue the certificate.
     Signature,
 }
 
 impl CsrStage {
-    /// What it waits for, in words.
+    /// Returns what it waits for, for people.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Approval => "to be approved",
@@ -51,7 +51,7 @@ impl CsrStage {
     }
 }
 
-/// Waits until a request has ended, through everything that may happen to a server.
+/// Waits for the completion of a request, through errors and restarts of the server.
 pub async fn wait_for_completion(
     client: &Client,
     submitted: &SubmittedCsr,
@@ -119,7 +119,7 @@ fn is_unauthorized(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 401)
 }
 
-/// How a request has ended, or what it waits for.
+/// Returns the outcome of a request, or what it waits for.
 fn evaluate(found: Option<&CsrObject>, submitted: &SubmittedCsr) -> Result<CsrOutcome, CsrStage> {
     let Some(found) = found else { return Ok(CsrOutcome::Gone("it was deleted")) };
     if !is_same_request(found, submitted) {

@@ -1,4 +1,4 @@
-//! Names, finding what was asked for before, and waiting through everything.
+//! Tests of request names, adoption of earlier requests, and waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,13 +61,13 @@ async fn submits_once_per_key() {
     let first = submit_with(&server, &key).await.unwrap();
     assert_eq!(submit_with(&server, &key).await.unwrap(), first);
     assert_eq!(server.created().len(), 1);
-    // The answer was lost, but not the request.
+    // The response was lost, but the request was created.
     let other = PrivateKey::generate().unwrap();
     server.fault("create", InjectedFault::Lost);
     assert!(matches!(submit_with(&server, &other).await, Err(CsrSubmitError::Api(_))));
     submit_with(&server, &other).await.unwrap();
     assert_eq!(server.created().len(), 2);
-    // It went between being there and being looked at.
+    // The request is deleted between the conflict and the read.
     server.fault("get", InjectedFault::Status(404));
     let gone = submit_with(&server, &other).await.unwrap_err();
     assert!(gone.to_string().contains("409"), "{gone}");
@@ -139,7 +139,7 @@ async fn waits_for_what_comes() {
         (SigningPolicy::Wait, |o| *o == CsrOutcome::TimedOut(CsrStage::Approval)),
     ];
     for (policy, expected) in table {
-        // Before it is looked at, and while it is watched.
+        // Before the first read, and during the watch.
         for early in [true, false] {
             let server = ScriptedApi::new(if early { policy.clone() } else { SigningPolicy::Wait });
             let asked = submit_with(&server, &key()).await.unwrap();
@@ -170,7 +170,7 @@ async fn notices_that_its_request_is_another() {
         (ScriptedApi::replace, "it was replaced by another one"),
     ];
     for (change, expected) in change {
-        // While it is not looking, and while it is.
+        // Without and during a watch.
         for watching in [false, true] {
             let server = ScriptedApi::new(SigningPolicy::Wait);
             let (asked, client) = (submit_with(&server, &key()).await.unwrap(), server.client());
@@ -233,7 +233,7 @@ async fn looks_by_itself_when_it_cannot_watch() {
             let (asked, client) = (submit_with(&server, &key()).await.unwrap(), server.client());
             server.always(verb, fault);
             server.decide(&SigningPolicy::Sign(signer()));
-            // What the list would have told.
+            // The state that the list would have returned.
             if verb == "watch" {
                 server.edit(&asked.name, |request| request["status"] = json!({}));
             }

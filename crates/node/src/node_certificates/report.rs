@@ -1,4 +1,4 @@
-//! What a manager holds, what it waits for and why.
+//! Report of a certificate manager: certificate, activity and last failure.
 
 use std::fmt;
 
@@ -8,22 +8,22 @@ use windlass_pki::AltNames;
 use crate::csr::CsrStage;
 use crate::template::CertificatePurpose;
 
-/// Everything that can be told of a manager.
+/// State of a certificate manager, for metrics, status and events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeCertificateReport {
-    /// What its certificate is for.
+    /// What the certificate is for: client or serving.
     pub purpose: CertificatePurpose,
     /// The certificate in use; `None` before the first issuance. It may have expired.
     pub held: Option<CurrentCertificateReport>,
     /// What the manager is doing or waiting for.
     pub doing: ManagerActivity,
-    /// What went wrong last, until a certificate is stored again.
+    /// The last failure; `None` once a certificate is stored again.
     pub trouble: Option<CertificateFailure>,
-    /// How often something went wrong.
+    /// Number of failures since the start.
     pub errors: u64,
-    /// How many certificates were stored.
+    /// Number of certificates stored since the start.
     pub stored: u64,
-    /// What was not as it should be on disk when it began.
+    /// Problems found in the certificate store at the start.
     pub warnings: Vec<String>,
 }
 
@@ -34,30 +34,30 @@ pub struct CurrentCertificateReport {
     pub common_name: String,
     /// Organizations of the subject, which are the Kubernetes groups.
     pub organizations: Vec<String>,
-    /// The names it speaks for.
+    /// Subject alternative names of the certificate.
     pub names: AltNames,
     /// Its serial number, in hexadecimal digits.
     pub serial: String,
-    /// From when on it is good.
+    /// Start of the validity, from the certificate.
     pub not_before: OffsetDateTime,
-    /// Until when it is good.
+    /// When the first certificate of the chain expires.
     pub expires: OffsetDateTime,
-    /// When the next one will be asked for.
+    /// When the next certificate will be requested.
     pub rotate_at: OffsetDateTime,
-    /// What is not in it that should be.
+    /// Required names that the certificate lacks, if any.
     pub lacking: Option<String>,
 }
 
 /// The current activity of a certificate manager.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ManagerActivity {
-    /// It waits until it is time for the next certificate.
+    /// Waiting until the next rotation is due.
     Holding,
-    /// It waits until somebody says what has to be in the certificate.
+    /// Waiting until the required content is known.
     Unspecified,
-    /// It asks for a certificate.
+    /// Submitting a certificate signing request.
     Asking,
-    /// It waits for the request to be approved or signed.
+    /// Waiting for approval or issuance.
     Waiting {
         /// Name of the CertificateSigningRequest that is pending.
         request: String,
@@ -66,9 +66,9 @@ pub enum ManagerActivity {
         /// Wall-clock time at which the manager submitted the request.
         since: OffsetDateTime,
     },
-    /// It writes the issued certificate to disk.
+    /// Writing the issued certificate to disk.
     Storing,
-    /// It pauses before it tries again.
+    /// Waiting before the next attempt.
     Pausing {
         /// Wall-clock time of the next attempt; the clock may jump.
         until: OffsetDateTime,
@@ -80,32 +80,32 @@ pub enum ManagerActivity {
 pub struct CertificateFailure {
     /// The category of the failure, which decides the retry delay.
     pub cause: FailureCause,
-    /// What it is, in words. No secrets are in it.
+    /// Error message for people, without secrets.
     pub message: String,
 }
 
-/// The kinds of things that go wrong. Their names are the reasons of events.
+/// Categories of failures. Their names are event reasons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailureCause {
-    /// There is nothing to ask with.
+    /// There is no credential to request with.
     NoCredential,
-    /// The server does not know us.
+    /// The server rejected the credential (401).
     Unauthorized,
     /// The server rejected the request for lack of permission (403).
     Forbidden,
-    /// The server does not have requests for certificates.
+    /// The server does not serve CertificateSigningRequests.
     NotServed,
-    /// The server errs, or has too much to do.
+    /// The server failed or is overloaded.
     ServerError,
-    /// The server cannot be reached, or does not answer.
+    /// The server cannot be reached, or timed out.
     Unreachable,
     /// The file system has no space or quota left.
     DiskFull,
-    /// The disk does not do what it should.
+    /// A disk operation failed for another reason.
     DiskFailed,
-    /// What is wanted cannot be written as a request.
+    /// The template cannot be encoded as a request.
     Unwritable,
-    /// Our request's name is taken by another one.
+    /// Another object has the name of our request.
     RequestTaken,
     /// The request was neither approved nor denied before the timeout.
     NotDecided,
@@ -113,9 +113,9 @@ pub enum FailureCause {
     RequestGone,
     /// An approver denied the request; the next one uses a new key.
     RequestDenied,
-    /// The signer refused our request.
+    /// The signer marked our request as failed.
     RequestFailed,
-    /// The certificate is of no use.
+    /// The issued certificate cannot be used.
     BadCertificate,
     /// The issued certificate lacks names or groups that were requested.
     NamesMissing,
@@ -156,11 +156,11 @@ impl fmt::Display for CertificateFailure {
 pub enum RotationNotice {
     /// A certificate was issued, stored and put into use.
     Stored {
-        /// Until when it is good.
+        /// When the first certificate of the chain expires.
         expires: OffsetDateTime,
-        /// How old the one before had become.
+        /// Age of the replaced certificate; `None` if there was none.
         age: Option<Duration>,
     },
-    /// Something else went wrong than before.
+    /// A failure that differs from the previous one.
     Trouble(CertificateFailure),
 }

@@ -26,7 +26,7 @@ use crate::key_pair::CertificateKeyPair;
 use crate::renewal::{FailureClass, RenewalTimes, RetryPolicy, RetryState};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
-/// How often to look at the clock, which may have jumped.
+/// How often to check the wall clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(10);
 
 /// The state of one node certificate and of its rotation; performs no I/O.
@@ -37,7 +37,7 @@ pub struct RotationStateMachine {
     phase: RotationPhase,
     budget: TokenBucket,
     retries: RetryState,
-    /// Whether to ask with the other credential than one would.
+    /// Whether to request with the other credential than usual.
     other_credential: bool,
     trouble: Option<CertificateFailure>,
     errors: u64,
@@ -51,11 +51,11 @@ struct RotationSchedule {
 }
 
 enum RotationPhase {
-    /// Nothing is to be done, or not yet.
+    /// Nothing needs to be done yet.
     Idle,
-    /// A request is being made.
+    /// A request is being submitted.
     Asking { template: CertificateTemplate, key: RotationKey },
-    /// A request is waited for.
+    /// A submitted request is pending.
     Waiting {
         template: CertificateTemplate,
         request: String,
@@ -64,13 +64,13 @@ enum RotationPhase {
     },
     /// A certificate is being stored.
     Storing { template: CertificateTemplate, identity: Arc<CertificateKeyPair> },
-    /// Something went wrong, or is done too often.
+    /// The next attempt is delayed after a failure or by the rate limit.
     Pausing { until: Duration, announced: OffsetDateTime, next: RotationStep },
 }
 
 enum RotationStep {
     Begin(RotationKey),
-    /// Go on with what was begun.
+    /// Continue or repeat the pending request.
     Ask(RotationKey),
     Store {
         template: CertificateTemplate,
@@ -78,10 +78,10 @@ enum RotationStep {
     },
 }
 
-/// Which key to ask with.
+/// The key of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RotationKey {
-    /// The one on disk, if there is one.
+    /// The pending key on disk, if there is one.
     Kept,
     /// Generate a new key, in place of a stored pending key.
     Fresh,
@@ -90,9 +90,9 @@ pub enum RotationKey {
 /// The credential with which a certificate request is authenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequesterCredential {
-    /// The node, by the certificate it has.
+    /// The node's own client certificate.
     Own,
-    /// Whoever may ask for a node that has none.
+    /// The bootstrap credential, for a node without a certificate.
     Bootstrap,
 }
 
@@ -101,24 +101,24 @@ pub enum RequesterCredential {
 pub enum RotationEvent {
     /// Nothing happened but the passing of time.
     Tick,
-    /// Somebody says what has to be in the certificate.
+    /// The required content of the certificate changed.
     Template(Option<CertificateTemplate>),
-    /// There is a request of this name.
+    /// A request of this name was submitted.
     Asked(String),
-    /// What the request waits for.
+    /// What the pending request waits for.
     Stage(CsrStage),
-    /// There is a certificate, and it is for our key.
+    /// A certificate for our key was issued.
     Issued(Arc<CertificateKeyPair>),
     /// The certificate is on disk and current.
     Stored,
-    /// What was to be done was not.
+    /// The current action failed, for this reason.
     Failed(CertificateFailure),
 }
 
-/// What is to be done.
+/// An action that the manager performs.
 #[derive(Debug)]
 pub enum RotationAction {
-    /// Ask for a certificate and wait for it.
+    /// Request a certificate and wait for it.
     Obtain {
         /// Whether to use the pending key on disk or a new one.
         key: RotationKey,
@@ -127,18 +127,18 @@ pub enum RotationAction {
         /// Subject and names that the certificate must contain.
         template: CertificateTemplate,
     },
-    /// Do not wait any more.
+    /// Stop waiting for the current request.
     Cancel,
     /// Write a certificate to disk.
     Store(Arc<CertificateKeyPair>),
-    /// This is the certificate to use.
+    /// Publish the certificate to all users.
     Publish(Arc<CertificateKeyPair>),
-    /// Tell whoever wants to know.
+    /// Report a notice as an event.
     Notify(RotationNotice),
 }
 
 impl RotationStateMachine {
-    /// A manager that begins with what is on disk.
+    /// Creates a state machine that starts from the certificate on disk.
     pub fn new(
         purpose: CertificatePurpose,
         pace: RetryPolicy,
@@ -161,7 +161,7 @@ impl RotationStateMachine {
         }
     }
 
-    /// What to do now that something happened. `random` is from 0 to 1.
+    /// Handles an event and returns the actions to perform. `random` is from 0 to 1.
     pub fn step(
         &mut self,
         event: RotationEvent,
@@ -185,7 +185,7 @@ impl RotationStateMachine {
         }
     }
 
-    /// How long nothing will happen by itself.
+    /// Returns the time until the next step without an event.
     pub fn idle_for(&self, now: ClockReading) -> Duration {
         let due = match (&self.phase, &self.held) {
             (RotationPhase::Pausing { until, .. }, _) => until.saturating_sub(now.since),
@@ -194,7 +194,7 @@ impl RotationStateMachine {
             }
             _ => LOOK,
         };
-        // A template that is missing makes what is due wait, and must not make it spin.
+        // A missing template delays a due request, and must not cause a busy loop.
         if self.template.is_none() { LOOK } else { due.min(LOOK) }
     }
 
@@ -229,7 +229,7 @@ impl RotationStateMachine {
             RotationPhase::Pausing {
                 next: RotationStep::Begin(_) | RotationStep::Ask(_), ..
             } if !self.is_due(now) => {
-                // The clock was wrong, or the names are as before.
+                // The clock was wrong, or the names changed back.
                 self.phase = RotationPhase::Idle;
                 self.request_if_due(RotationKey::Kept, now)
             }
@@ -247,7 +247,7 @@ impl RotationStateMachine {
         }
     }
 
-    /// Does what was put off.
+    /// Resumes the step that was delayed.
     fn resume(&mut self, now: ClockReading) -> Vec<RotationAction> {
         match std::mem::replace(&mut self.phase, RotationPhase::Idle) {
             RotationPhase::Pausing { next: RotationStep::Begin(key), .. } => {
@@ -264,7 +264,7 @@ impl RotationStateMachine {
         }
     }
 
-    /// Whether another certificate is needed.
+    /// Returns whether another certificate is needed.
     fn is_due(&self, now: ClockReading) -> bool {
         let Some(template) = &self.template else { return false };
         self.held.as_ref().is_none_or(|held| {
@@ -274,10 +274,10 @@ impl RotationStateMachine {
         })
     }
 
-    /// Asks for a certificate if one is needed, and not too often.
+    /// Requests a certificate if one is needed, within the rate limit.
     fn request_if_due(&mut self, key: RotationKey, now: ClockReading) -> Vec<RotationAction> {
         if !self.is_due(now) {
-            // What is not needed any more cannot be in trouble.
+            // A certificate that is not needed cannot have failed.
             self.trouble = None;
             return Vec::new();
         }
@@ -320,7 +320,7 @@ impl RotationStateMachine {
         }
         match &self.phase {
             RotationPhase::Idle => self.request_if_due(RotationKey::Kept, now),
-            // What was refused was something else.
+            // The refused request was for another template.
             RotationPhase::Pausing {
                 next: RotationStep::Begin(_) | RotationStep::Ask(_), ..
             } => {
@@ -335,7 +335,7 @@ impl RotationStateMachine {
                 actions.extend(self.request_if_due(RotationKey::Fresh, now));
                 actions
             }
-            // These end soon, and then it is looked at.
+            // These phases end soon, and then the template is checked.
             RotationPhase::Pausing { .. }
             | RotationPhase::Waiting { .. }
             | RotationPhase::Asking { .. }
@@ -352,7 +352,7 @@ impl RotationStateMachine {
         if is_wanted {
             return Vec::new();
         }
-        // It was respecified while the request was being made.
+        // The template changed while the request was being submitted.
         self.phase = RotationPhase::Idle;
         let mut actions = vec![RotationAction::Cancel];
         actions.extend(self.request_if_due(RotationKey::Fresh, now));
@@ -375,7 +375,7 @@ impl RotationStateMachine {
         };
         let expires = identity.expires();
         if !identity.is_valid_at(now.wall) {
-            // Not the present time: a message that changes all the time is news all the time.
+            // Without the present time: a message that always changes would always be reported.
             let message = format!(
                 "the issued certificate expired at {}, according to the local clock",
                 clock::text(expires)
@@ -386,7 +386,8 @@ impl RotationStateMachine {
                 random,
             );
         }
-        // What lacks something is better than nothing, but not better than what does not.
+        // A certificate with missing names is better than none, but does not replace a complete
+        // one.
         if let Some(lacking) = template.lacking(identity.leaf())
             && self.held.as_ref().is_some_and(|held| {
                 held.identity.is_valid_at(now.wall)
@@ -420,7 +421,7 @@ impl RotationStateMachine {
         };
         let lacking = template.lacking(identity.leaf());
         let before = self.held.replace(RotationSchedule::new(identity.clone(), random));
-        // It may be in use already, if the disk was late.
+        // It may be in use already, if the disk was slow.
         let before = before.filter(|before| !Arc::ptr_eq(&before.identity, &identity));
         let age = before.map(|before| now.wall - before.identity.leaf().not_before());
         self.stored = self.stored.saturating_add(1);
@@ -458,7 +459,7 @@ impl RotationStateMachine {
                 actions.extend(self.use_unstored(&identity, now, random));
                 RotationStep::Store { template, identity }
             }
-            // The key could not be made.
+            // The key could not be generated.
             (
                 RotationPhase::Asking { key, .. },
                 FailureCause::DiskFull | FailureCause::DiskFailed,
@@ -480,7 +481,7 @@ impl RotationStateMachine {
         actions
     }
 
-    /// Uses a certificate that the disk does not take, if there is no other.
+    /// Uses a certificate that cannot be stored, if there is no other.
     fn use_unstored(
         &mut self,
         identity: &Arc<CertificateKeyPair>,
@@ -548,8 +549,8 @@ fn failure_class(cause: FailureCause) -> FailureClass {
     }
 }
 
-/// A request that was decided stays so; another key makes another one. It is made when it is used,
-/// so that whoever is restarted in between asks no more often.
+/// A decided request stays decided; a new key gives a new request. The key is generated on use, so
+/// that restarts cause no additional requests.
 fn key_after(cause: FailureCause) -> RotationKey {
     match cause {
         FailureCause::RequestTaken

@@ -75,7 +75,7 @@ async fn a_restart_goes_on_where_it_was() {
     let held = running.ready().await;
     assert_eq!(node.server.created_keys(), [held.key().public_key().as_der()]);
     running.kill().await;
-    // Nothing is asked for when there is a good one.
+    // Nothing is requested while there is a valid certificate.
     let running = node.start();
     assert_eq!(running.ready().await.leaf().der(), held.leaf().der());
     running.until(|report| report.doing == ManagerActivity::Holding).await;
@@ -112,7 +112,7 @@ async fn a_refused_request_is_made_again_later_with_another_key() {
         let running = node.start();
         running.until(trouble_is(cause)).await;
         running.kill().await;
-        // Whoever is restarted all the time does not ask more often.
+        // Repeated restarts cause no additional requests.
         for _ in 0..10 {
             let running = node.start();
             running.until(|report| trouble_is(cause)(report) && is_pausing(report)).await;
@@ -170,13 +170,13 @@ async fn recovers_from_every_server_fault() {
     ];
     for (fault, cause) in table {
         let node = RotationTestNode::new();
-        // What was issued a day ago is still good.
+        // A certificate issued a day ago is still valid.
         node.server.policy(SigningPolicy::Sign(node.signer(Span::days(9))));
         node.server.always("create", fault);
         let running = node.start();
         running.until(trouble_is(cause)).await;
         sleep(DAY).await;
-        // Pauses of a minute at most, times three quarters at least.
+        // Delays of at most a minute, with jitter down to three quarters.
         assert!(node.server.calls("create") <= 2000, "{fault:?}: {}", node.server.calls("create"));
         node.server.heal();
         let (healed, patience) = (Instant::now(), Duration::from_secs(80));
@@ -234,7 +234,7 @@ async fn recovers_after_long_absence() {
     let old = old.identity(PrivateKey::generate().unwrap());
     node.store(FileSystem::default()).save(&old, START - Span::days(30)).unwrap();
     *node.no_bootstrap.lock().unwrap() = Some("put a bootstrap kubeconfig there".into());
-    // What has expired does not get in.
+    // An expired certificate is rejected.
     node.server.always("create", InjectedFault::Status(401));
     let running = node.start();
     running.until(trouble_is(FailureCause::NoCredential)).await;
@@ -306,7 +306,7 @@ async fn follows_the_names() {
     let second = running.after(&first).await;
     assert_eq!(second.leaf().alt_names().dns_names, ["b"]);
     assert!(changed.elapsed() < Duration::from_secs(1), "{:?}", changed.elapsed());
-    // While one is waited for, and with a restart in between.
+    // While a request is pending, and across a restart.
     node.server.policy(SigningPolicy::Wait);
     node.templates.send_replace(named("c"));
     running.until(is_waiting).await;

@@ -1,4 +1,4 @@
-//! The Node object and its lease, as text and numbers only.
+//! The Node object and its lease, without I/O.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,29 +16,29 @@ use time::OffsetDateTime;
 
 use crate::template::CertificateTemplate;
 
-/// How long others believe in a heartbeat, in seconds, as with kubelet.
+/// Duration of the lease in seconds, the same as kubelet's.
 pub const LEASE_SECONDS: i32 = 40;
-/// Keeps pods away from a node that has nobody to run them.
+/// Taint that keeps pods away from a node without a kubelet.
 pub const TAINT: &str = "windlass.dev/no-kubelet";
-/// What our versions have in them.
+/// Substring of the versions that this agent reports.
 const OURS: &str = "windlass";
 const READY: &str = "Ready";
 
-/// What is told of the machine.
+/// Information about the host, reported in the Node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostInfo {
     /// Name of the Node object and of its lease.
     pub name: String,
     /// Addresses reported in the Node's status, as `InternalIP`.
     pub addresses: Vec<IpAddr>,
-    /// Where it serves, if it does.
+    /// Port that the node serves on, if it does.
     pub port: Option<u16>,
-    /// What the system says of itself.
+    /// System information, as in `status.nodeInfo`.
     pub system: NodeSystemInfo,
 }
 
 impl HostInfo {
-    /// The node as it is made.
+    /// Returns the Node object to create.
     pub fn node(&self) -> Node {
         Node {
             metadata: ObjectMeta {
@@ -67,7 +67,7 @@ impl HostInfo {
         labels.map(|(key, value)| (key.to_owned(), value.clone())).into()
     }
 
-    /// What has to change about the labels of a node that is there, if something has to.
+    /// Returns the patch of an existing Node's labels; `None` if they are right.
     pub fn label_patch(&self, found: &Node) -> Option<Value> {
         let held = found.metadata.labels.clone().unwrap_or_default();
         let wrong = |key: &String, value: &String| held.get(key) != Some(value);
@@ -76,13 +76,13 @@ impl HostInfo {
         (!labels.is_empty()).then(|| json!({ "metadata": { "labels": labels } }))
     }
 
-    /// What has to change about the status of a node that is there. Only if nobody else has changed
-    /// it meanwhile: lists are written as a whole.
+    /// Returns the patch of an existing Node's status. It applies only if nobody else has changed
+    /// the Node meanwhile, because lists are replaced as a whole.
     pub fn status_patch(&self, found: &Node, now: OffsetDateTime) -> Value {
         let status = found.status.as_ref();
         let conditions = status.and_then(|status| status.conditions.clone()).unwrap_or_default();
         let before = conditions.iter().find(|condition| condition.type_ == READY).cloned();
-        // Those that were set in the absence of a kubelet say nothing while this agent reports.
+        // Conditions set for the absence of a kubelet do not apply while this agent reports.
         let others = |one: &NodeCondition| {
             one.type_ != READY && one.reason.as_deref() != Some("NodeStatusNeverUpdated")
         };
@@ -108,11 +108,11 @@ impl HostInfo {
         all
     }
 
-    /// The lease with another heartbeat in it.
+    /// Returns the lease with a new heartbeat.
     pub fn lease(&self, found: Option<Lease>, uid: Option<&str>, now: OffsetDateTime) -> Lease {
         let mut lease = found.unwrap_or_default();
         lease.metadata.name = Some(self.name.clone());
-        // With its node it goes, unless somebody has decided otherwise.
+        // The lease is deleted with its Node, unless other owners are set.
         if let Some(uid) = uid {
             let others = lease.metadata.owner_references.take().unwrap_or_default();
             let mut owners =
@@ -149,14 +149,14 @@ fn ready(before: Option<NodeCondition>, now: OffsetDateTime) -> NodeCondition {
     }
 }
 
-/// Whether a node's Ready condition is True.
+/// Returns whether a Node's Ready condition is True.
 pub fn is_ready(found: &Node) -> bool {
     let conditions = found.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().find(|one| one.type_ == READY);
     ready.is_some_and(|ready| ready.status == "True")
 }
 
-/// Whether somebody else than us, a kubelet, reports for this node.
+/// Returns whether a kubelet reports for this Node.
 pub fn is_reported_by_kubelet(found: &Node) -> bool {
     let info = found.status.as_ref().and_then(|status| status.node_info.as_ref());
     info.is_some_and(|info| {
@@ -164,14 +164,15 @@ pub fn is_reported_by_kubelet(found: &Node) -> bool {
     })
 }
 
-/// Whether a Windlass agent reports for this node. One whose status was never written is nobody's yet.
+/// Returns whether a Windlass agent reports for this Node. A Node whose status was never written
+/// has no reporter yet.
 pub fn is_reported_by_windlass(found: &Node) -> bool {
     let info = found.status.as_ref().and_then(|status| status.node_info.as_ref());
     info.is_some_and(|info| info.kubelet_version.contains(OURS))
 }
 
-/// What a serving certificate has to say, by the addresses that the node has on the server. What is
-/// not an address where there should be one is no name either.
+/// Returns the required content of a serving certificate, from the addresses of the Node on the
+/// server. Invalid IP addresses are not used as names either.
 pub fn serving_template(found: &Node) -> Option<CertificateTemplate> {
     let addresses = found.status.as_ref().and_then(|status| status.addresses.as_deref());
     let (mut dns, mut ips) = (Vec::new(), Vec::new());
@@ -185,12 +186,12 @@ pub fn serving_template(found: &Node) -> Option<CertificateTemplate> {
     CertificateTemplate::serving(found.metadata.name.as_deref()?, dns, ips)
 }
 
-/// A moment as Kubernetes writes it.
+/// Converts a time to Kubernetes' format.
 pub fn timestamp(time: OffsetDateTime) -> Option<Timestamp> {
     Timestamp::from_nanosecond(time.unix_timestamp_nanos()).ok()
 }
 
-/// What this machine says of itself. What cannot be found out is empty.
+/// Returns the system information of this host. Unknown fields are empty.
 pub fn system() -> NodeSystemInfo {
     let read = |path: &str| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -214,7 +215,7 @@ fn pretty_name(release: &str) -> String {
     name.unwrap_or("Linux").trim_matches(['"', '\'']).to_owned()
 }
 
-/// Go's name of an architecture.
+/// Returns Go's name of an architecture.
 fn architecture(rust: &str) -> &str {
     match rust {
         "x86_64" => "amd64",

@@ -1,4 +1,4 @@
-//! Reads a file of projections again when it changes, and when a password does that it names.
+//! Reloads the projections file when it or a password file that it names changes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,13 +10,13 @@ use tokio::sync::watch;
 use super::{HostProjections, ProjectionsError, read};
 use windlass_runtime::durable::FileSystem;
 
-/// How often files are looked at.
+/// Polling interval of the files.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a file has to stay as it is before it is read: whoever writes it may not be done.
+/// How long a file must stay unchanged before it is read, because its writer may not be done.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Reads it again whenever it changes. One that is wrong changes nothing; what is wrong with it is said
-/// while it is. Does not end.
+/// Reloads the file whenever it changes. An invalid file keeps the previous projections; its errors
+/// are reported while it is invalid. Never returns.
 pub async fn watch_file(
     path: PathBuf,
     files: FileSystem,
@@ -25,7 +25,7 @@ pub async fn watch_file(
 ) {
     let mut follower = FileWatcher { path, files, last: Vec::new(), again: true };
     loop {
-        // A panic in there is caught by the runtime, and the next round tries again.
+        // The runtime catches a panic in the task; the next round retries.
         let looked = tokio::task::spawn_blocking({
             let (follower, current) = (follower.clone(), out.borrow().clone());
             move || follower.poll(&current)
@@ -82,7 +82,7 @@ fn publish(
     });
 }
 
-/// What was seen of a file when it was last looked at.
+/// Metadata of a file when it was last checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FileStamp {
     inode: (u64, u64),
@@ -96,14 +96,14 @@ struct FileWatcher {
     path: PathBuf,
     files: FileSystem,
     last: Vec<Option<FileStamp>>,
-    /// Whether the files are to be read although they look the same: a clock that is too coarse does
-    /// not tell two writes from each other.
+    /// Whether to read the files even if they look the same: a coarse clock may not distinguish two
+    /// writes.
     again: bool,
 }
 
 enum PollResult {
     Same,
-    /// They changed; whether they still do is seen in a moment.
+    /// The files changed and may still be changing; checked again shortly.
     Changing,
     Read(Result<HostProjections, ProjectionsError>),
 }
@@ -111,7 +111,7 @@ enum PollResult {
 impl FileWatcher {
     fn poll(mut self, current: &HostProjections) -> (Self, PollResult) {
         let now = self.stamps(current);
-        // At the start there is nothing to compare with.
+        // The first check has nothing to compare with.
         let is_first = self.last.is_empty();
         if now != self.last {
             (self.last, self.again) = (now, true);
@@ -123,14 +123,14 @@ impl FileWatcher {
             return (self, PollResult::Same);
         }
         let result = read(&self.path, &self.files);
-        // What was read may name other passwords than before.
+        // The new version may name other password files.
         let after = self.stamps(result.as_ref().unwrap_or(current));
         self.again = is_first || after != self.last;
         self.last = after;
         (self, PollResult::Read(result))
     }
 
-    /// The file, then those of passwords.
+    /// Returns the stamps of the projections file, then of the password files.
     fn stamps(&self, projections: &HostProjections) -> Vec<Option<FileStamp>> {
         let stores = projections.iter().flat_map(|projection| &projection.stores);
         let passwords = stores.filter_map(|store| store.kind.passphrase()?.file());

@@ -1,5 +1,5 @@
-//! Files of other formats than PEM, made from the files of a volume. The same content and password
-//! give the same bytes.
+//! Keystores in formats other than PEM, built from the files of a volume. The same content and
+//! password give the same bytes.
 
 use windlass_pki::{
     ForeignCertificate, KeyStore, KeystoreProtection, Pkcs12Profile, PrivateKey, TrustStore,
@@ -14,42 +14,42 @@ use crate::volume::path::VolumePath;
 use crate::volume::payload::{PayloadFile, VolumePayload};
 use crate::volume::plan::BlockedReason;
 
-/// What everybody but the owner and the group may do.
+/// Permission bits of users other than owner and group.
 const OTHERS: u32 = 0o007;
 
-/// A file of another format. It has the owner and the mode of the file that it is made from.
+/// A keystore file. It takes owner and mode from the file that it is built from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KeystoreFile {
-    /// Where it is in the volume.
+    /// Path of the keystore, relative to the volume.
     pub path: VolumePath,
     /// The format, the input files and the protection of the keystore.
     pub kind: KeystoreKind,
 }
 
-/// What a store is, and of what it is made.
+/// Format of a keystore, with its input files.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KeystoreKind {
     /// A PKCS#12 trust store with trust anchors and no key.
     Pkcs12Trust {
-        /// The file that has them.
+        /// Path of the PEM file with the trust anchors.
         trust: VolumePath,
-        /// How it is protected; none is not at all.
+        /// Password and algorithms of the keystore; `None` leaves it unprotected.
         seal: Option<(Passphrase, Pkcs12Profile)>,
     },
     /// A JKS trust store with trust anchors and no key.
     JksTrust {
-        /// The file that has them.
+        /// Path of the PEM file with the trust anchors.
         trust: VolumePath,
         /// The password that protects the integrity of the keystore.
         password: Passphrase,
     },
-    /// PKCS#12 with a key and its certificates.
+    /// A PKCS#12 keystore with a key and its certificates.
     Pkcs12Key {
-        /// The file that has the key.
+        /// Path of the PEM file with the key.
         key: VolumePath,
-        /// The file that has the certificates; none is the same.
+        /// Path of the certificate file; `None` means the key file contains the certificates.
         chain: Option<VolumePath>,
-        /// What the key is called.
+        /// Alias of the key in the keystore.
         alias: String,
         /// The password that encrypts the key and protects the keystore.
         password: Passphrase,
@@ -59,7 +59,7 @@ pub enum KeystoreKind {
 }
 
 impl KeystoreKind {
-    /// The file by whose owner and mode the store goes.
+    /// Returns the file whose owner and mode the keystore takes.
     pub fn primary_input(&self) -> &VolumePath {
         match self {
             Self::Pkcs12Trust { trust, .. } | Self::JksTrust { trust, .. } => trust,
@@ -67,7 +67,7 @@ impl KeystoreKind {
         }
     }
 
-    /// All files that it is made of, with the names of the fields that say so.
+    /// Returns all input files with the names of the fields that reference them.
     pub fn inputs(&self) -> Vec<(&'static str, &VolumePath)> {
         match self {
             Self::Pkcs12Trust { trust, .. } | Self::JksTrust { trust, .. } => {
@@ -89,7 +89,7 @@ impl KeystoreKind {
     }
 }
 
-/// The files of a volume with its stores, or everything that is in the way of them.
+/// Returns the files of a volume with its keystores, or all reasons why they cannot be built.
 pub fn finish(
     projection: &HostProjection,
     payload: VolumePayload,
@@ -107,8 +107,8 @@ pub fn finish(
     if reasons.is_empty() { Ok(finished) } else { Err(BlockedReason(reasons)) }
 }
 
-/// Takes from all others what they may do with keys that were made here. A pod keeps others out by
-/// itself; a machine does not.
+/// Removes the permissions of other users from keys generated here. A pod isolates its volumes from
+/// other users; a host does not.
 fn restrict_key_access(projection: &HostProjection, payload: VolumePayload) -> VolumePayload {
     let sources = projection.definition.sources.iter().map(|(_, source)| source);
     let keys = sources.filter_map(|source| match source {
@@ -129,13 +129,13 @@ fn restrict_key_access(projection: &HostProjection, payload: VolumePayload) -> V
         if keys.contains(&path) {
             file.mode &= !OTHERS;
         }
-        // They were in nobody's way before.
+        // The paths did not conflict before.
         let _ = closed.add(path.clone(), file);
     }
     closed
 }
 
-/// Makes one store. None if what it is made from is not there and need not be.
+/// Builds one keystore. Returns `None` if an optional input is missing.
 fn build_keystore(
     projection: &HostProjection,
     kind: &KeystoreKind,
@@ -179,7 +179,7 @@ fn build_keystore(
     Ok(Some(PayloadFile { bytes, mode: mode & !mask, owner }))
 }
 
-/// Whether a file comes from an object that need not be there.
+/// Returns whether a file comes from an optional object.
 fn may_be_missing(projection: &HostProjection, path: &VolumePath) -> bool {
     projection.definition.sources.iter().any(|(_, source)| match source {
         ProjectedSource::ConfigMap(object) | ProjectedSource::Secret(object) => {
@@ -193,7 +193,8 @@ fn may_be_missing(projection: &HostProjection, path: &VolumePath) -> bool {
     })
 }
 
-/// The anchors in a file. An empty one has none: that is how bundles are given that are optional.
+/// Parses the anchors of a file. An empty file has none; that is how missing optional bundles are
+/// written.
 fn trust_store(path: &VolumePath, text: &[u8]) -> Result<TrustStore, String> {
     if text.trim_ascii().is_empty() {
         return Ok(TrustStore::new([]));
@@ -201,14 +202,14 @@ fn trust_store(path: &VolumePath, text: &[u8]) -> Result<TrustStore, String> {
     Ok(TrustStore::new(&certificates(path, text)?))
 }
 
-/// The certificates in a file, at least one. A key may be there, too.
+/// Parses the certificates of a file, at least one. The file may also contain a key.
 fn certificates(path: &VolumePath, text: &[u8]) -> Result<Vec<ForeignCertificate>, String> {
     let found = labelled_certificates(text).map(|der| ForeignCertificate::from_der(&der));
     let found = found.collect::<Result<Vec<_>, _>>().map_err(|error| format!("{path}: {error}"))?;
     if found.is_empty() { Err(format!("{path}: no certificate found")) } else { Ok(found) }
 }
 
-/// The one key in a file, which may have certificates as well.
+/// Parses the only key of a file, which may also contain certificates.
 fn private_key(path: &VolumePath, text: &[u8]) -> Result<PrivateKey, String> {
     let blocks = pem::blocks(text).map_err(|error| format!("{path}: {error}"))?;
     let labels = [pem::PRIVATE_KEY, pem::EC_PRIVATE_KEY, pem::RSA_PRIVATE_KEY];

@@ -1,4 +1,4 @@
-//! How an application is told that its files are new.
+//! How an application is notified of changed files.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,11 +8,11 @@ use aws_lc_rs::digest::{Context, SHA256};
 use http::{HeaderMap, Method, Uri};
 use rustix::process::Signal;
 
-/// How long an attempt may take, if nothing else is said.
+/// Default time limit of an attempt.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is tried again, if nothing else is said.
+/// Default number of retries after a failure.
 pub const RETRIES: u32 = 5;
-/// Signals that applications take for "read your files again", or "end and be started again".
+/// Signals that make applications reload their files, or exit to be restarted.
 pub const SIGNALS: [(&str, Signal); 7] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
@@ -23,43 +23,43 @@ pub const SIGNALS: [(&str, Signal); 7] = [
     ("WINCH", Signal::WINCH),
 ];
 
-/// One way to tell one application.
+/// One notification of one application.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Notification {
     /// The signal, command or HTTP request to send.
     pub how: NotificationMethod,
-    /// How long an attempt may take.
+    /// Time limit of each attempt.
     pub timeout: Duration,
-    /// How often it is tried again.
+    /// Number of retries after the first attempt.
     pub retries: u32,
 }
 
-/// How an application is told. Displayed, it is what people are told of it: neither arguments nor
-/// queries, which may hold secrets.
+/// How an application is notified. The display form omits arguments and queries, which may contain
+/// secrets.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NotificationMethod {
-    /// A signal to the process whose number is in a file.
+    /// Sends a signal to the process whose PID is in a file.
     Signal {
         /// The signal to send, one of `SIGNALS`.
         signal: Signal,
         /// Path of the file that contains the process ID as decimal text.
         pid_file: PathBuf,
     },
-    /// A program with its arguments. No shell is involved.
+    /// Runs a program with its arguments, without a shell.
     Command(Vec<String>),
-    /// A request, which has to be answered with 2xx.
+    /// Sends an HTTP request, which must be answered with 2xx.
     Http {
         /// The `http://` URL to request; it must not contain user information.
         url: Uri,
         /// The HTTP method of the request, such as `POST`.
         method: Method,
-        /// Whatever else is to be said. The values are marked as sensitive.
+        /// Additional headers, whose values are marked as sensitive.
         headers: HeaderMap,
     },
 }
 
 impl NotificationMethod {
-    /// What it is called in the file and in metrics.
+    /// Returns the name used in the projections file and in metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Signal { .. } => "signal",
@@ -68,8 +68,8 @@ impl NotificationMethod {
         }
     }
 
-    /// What tells it from others, as long as it is defined in the same way. Nothing can be learnt
-    /// from it.
+    /// Returns an ID that is stable while the definition is unchanged. It reveals nothing about the
+    /// definition.
     pub fn id(&self) -> String {
         let mut context = Context::new(&SHA256);
         let mut add = |part: &[u8]| {

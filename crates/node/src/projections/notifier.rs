@@ -34,16 +34,16 @@ pub struct Notifier {
     /// First and longest pause after a failure.
     pauses: (Duration, Duration),
     state: Mutex<NotifierState>,
-    /// Told when a task ends.
+    /// Signalled when a task ends.
     ended: Notify,
 }
 
-/// An application that was not told, and is not tried again before the next change.
+/// A failed notification, not retried before the next change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedNotification {
-    /// Whose files it should know of.
+    /// Name of the projection whose files changed.
     pub projection: String,
-    /// How it should have been told.
+    /// The notification method, without arguments and queries.
     pub how: String,
     /// The error of the last attempt, on one line and without secrets.
     pub reason: String,
@@ -51,11 +51,11 @@ pub struct FailedNotification {
 
 #[derive(Default)]
 struct NotifierState {
-    /// The tasks that run, by projection.
+    /// Running notification tasks by projection name.
     tasks: BTreeMap<String, NotificationTask>,
-    /// Who was told of what, by projection, once that has been read from the disk.
+    /// Notification logs by projection, once loaded from disk.
     logs: BTreeMap<String, NotificationLog>,
-    /// Who was given up on, by projection and notification.
+    /// Failed notifications that are no longer retried, by projection and notification ID.
     given_up: BTreeMap<(String, String), (Digest, FailedNotification)>,
 }
 
@@ -72,8 +72,8 @@ struct NotificationTask {
 }
 
 impl Notifier {
-    /// Remembers in this directory what was told, so that a process that ends before it has told
-    /// everybody does so when it begins again.
+    /// Records notifications in this directory, so that a restarted process completes outstanding
+    /// ones.
     pub fn new(
         directory: PathBuf,
         files: FileSystem,
@@ -95,8 +95,8 @@ impl Notifier {
         Arc::new(Self { directory, files, clock, counts, pauses, state, ended })
     }
 
-    /// The files of a projection are on the disk, and have this digest. Whoever is to know and does
-    /// not know of it yet is told, in the background.
+    /// Notifies, in the background, all targets of a projection that have not been notified of this
+    /// digest. The files must be on disk.
     pub fn written(self: &Arc<Self>, projection: &Arc<HostProjection>, digest: Digest) {
         let work = NotificationJob { projection: projection.clone(), digest };
         let mut state = self.state();
@@ -107,7 +107,7 @@ impl Notifier {
             }
             return;
         }
-        // What was told in an earlier life is not known before the file has been read.
+        // Notifications of an earlier process are unknown until the log has been read.
         let is_read = state.logs.contains_key(&projection.name);
         if projection.notify.is_empty()
             || (is_read && state.pending_notifications(&work).is_empty())
@@ -120,7 +120,7 @@ impl Notifier {
         tokio::spawn(self.clone().run(work, wake));
     }
 
-    /// Forgets what was told of a projection that is no more.
+    /// Removes the notification log of a deleted projection.
     pub fn forget(&self, projection: &str) {
         let mut state = self.state();
         state.logs.remove(projection);
@@ -130,7 +130,7 @@ impl Notifier {
         }
     }
 
-    /// Who was not told, and is not tried again before the next change.
+    /// Returns the failed notifications, which are not retried before the next change.
     pub fn failed_notifications(&self) -> Vec<FailedNotification> {
         self.state().given_up.values().map(|(_, untold)| untold.clone()).collect()
     }
@@ -153,7 +153,7 @@ impl Notifier {
         self.ended.notify_waiters();
     }
 
-    /// Tells everybody, until all have heard, nobody is tried again, or there is something newer.
+    /// Notifies all targets until all succeeded, the rest is given up, or a newer version arrives.
     async fn notify_all(self: &Arc<Self>, work: &NotificationJob, wake: &Notify) {
         let mut pending = self
             .state()
@@ -186,7 +186,7 @@ impl Notifier {
         }
     }
 
-    /// One attempt. Returns whether there need not be another.
+    /// Makes one attempt. Returns whether no further attempt is needed.
     async fn notify_once(
         self: &Arc<Self>,
         work: &NotificationJob,
@@ -238,7 +238,7 @@ impl Notifier {
         teller.is_some_and(|teller| teller.next.is_some())
     }
 
-    /// Reads who was told of what, unless that is known.
+    /// Loads the notification log, unless it is loaded.
     async fn load_log(self: &Arc<Self>, name: &str) {
         if self.state().logs.contains_key(name) {
             return;
@@ -249,13 +249,13 @@ impl Notifier {
         self.state().logs.insert(name.to_owned(), told);
     }
 
-    /// Writes who was told of what.
+    /// Saves the notification log to disk.
     async fn save_log(self: &Arc<Self>, name: &str) {
         let told = self.state().logs.get(name).cloned().unwrap_or_default();
         let (this, owned) = (self.clone(), name.to_owned());
         let now = (self.clock)().wall;
         let write = move || told.write(&this.files, &this.directory, &owned, now);
-        // It is known in this life; without the file it is told once more in the next.
+        // This process remembers it; without the file, the next process notifies again.
         if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
             tracing::warn!(projection = %name, "{error}");
         }
@@ -267,7 +267,7 @@ impl Notifier {
 }
 
 impl NotifierState {
-    /// Who does not know of it yet, and was not given up on.
+    /// Returns the targets that were neither notified of this version nor given up.
     fn pending_notifications(&self, work: &NotificationJob) -> Vec<Notification> {
         let told = self.logs.get(&work.projection.name);
         let is_due = |notification: &&Notification| {
@@ -310,7 +310,7 @@ impl NotifierState {
 }
 
 impl NotificationJob {
-    /// Whether others are to be told, or of other files.
+    /// Returns whether the targets or the files differ.
     fn differs(&self, other: &Self) -> bool {
         self.digest != other.digest || self.projection.notify != other.projection.notify
     }

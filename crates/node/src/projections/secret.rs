@@ -1,4 +1,4 @@
-//! Passwords, which are never shown.
+//! Passwords, which are never displayed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use zeroize::Zeroizing;
 
 use windlass_runtime::durable::FileSystem;
 
-/// A text that is not shown, and wiped when the last copy goes.
+/// A secret string that is never displayed, and wiped when the last copy is dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretText(Arc<Zeroizing<String>>);
 
-/// Where a password comes from, and what it is.
+/// A password and where it comes from.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Passphrase {
-    /// It stands in the file of projections.
+    /// The password is in the projections file.
     Given(SecretText),
-    /// It stands in a file of its own.
+    /// The password is in a separate file.
     File {
         /// The password file, as named in the projections file.
         path: PathBuf,
-        /// What was found there, or why nothing was.
+        /// The password read from the file, or why it cannot be used.
         found: Result<SecretText, String>,
     },
 }
@@ -34,19 +34,19 @@ impl SecretText {
         Self(Arc::new(Zeroizing::new(text)))
     }
 
-    /// As a password of a store.
+    /// Converts the secret to a keystore password.
     pub fn password(&self) -> Result<KeystorePassword, KeystoreError> {
         KeystorePassword::new(&self.0)
     }
 }
 
 impl Passphrase {
-    /// Reads a file with a password. The end of its line is no part of it.
+    /// Reads a password file. A trailing newline is not part of the password.
     pub fn read(path: &Path, files: &FileSystem) -> Self {
         Self::File { path: path.to_owned(), found: read_secret(path, files) }
     }
 
-    /// The password, or why there is none.
+    /// Returns the password, or why there is none.
     pub fn password(&self) -> Result<KeystorePassword, String> {
         let (secret, place) = match self {
             Self::Given(secret) => (secret, String::new()),
@@ -57,7 +57,7 @@ impl Passphrase {
         secret.password().map_err(|error| format!("{place}{error}"))
     }
 
-    /// The file that it comes from.
+    /// Returns the path of the password file, if there is one.
     pub fn file(&self) -> Option<&Path> {
         match self {
             Self::Given(_) => None,
@@ -67,7 +67,7 @@ impl Passphrase {
 }
 
 fn read_secret(path: &Path, files: &FileSystem) -> Result<SecretText, String> {
-    // A character has four bytes at most.
+    // A UTF-8 character has at most four bytes.
     let limit = 4 * MAX_PASSWORD_CHARACTERS + 3;
     let bytes = files.read(path, limit).map_err(|error| error.to_string())?;
     let bytes = bytes.ok_or_else(|| format!("{}: there is no such file", path.display()))?;

@@ -20,7 +20,7 @@ async fn start(door: ServingTransport) -> SocketAddr {
     address
 }
 
-/// One client, as it would be in one program: it may go on with sessions.
+/// One client, as in one program: it may resume sessions.
 fn connector() -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from(authority_der())).unwrap();
@@ -63,7 +63,7 @@ async fn pages_are_read_and_nothing_else() {
     }
 }
 
-/// Connections that anybody can hold open do not keep a health check waiting.
+/// Idle connections, which anyone can hold open, do not delay a health check.
 #[tokio::test]
 async fn idle_connections_make_room_for_a_new_one() {
     let address = start(ServingTransport::Plain).await;
@@ -72,7 +72,7 @@ async fn idle_connections_make_room_for_a_new_one() {
         idle.push(TcpStream::connect(address).await.unwrap());
     }
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // Earlier than the first of them would time out.
+    // Before the first of them would time out.
     let answer = tokio::time::timeout(LIFETIME / 12, send_request(&mut stream, "GET /healthz"));
     assert!(answer.await.expect("no answer").ends_with("ok"));
     let mut byte = [0; 1];
@@ -93,7 +93,7 @@ async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
         if let Some(mut before) = before.take() {
             let answer = send_request(&mut before, "GET /healthz").await;
             assert!(answer.contains("connection: close") && answer.ends_with("ok"), "{answer}");
-            // An end, and not an error.
+            // A clean end of the stream, not an error.
             assert_eq!(before.read(&mut [0; 1]).await.unwrap(), 0);
         }
         let mut stream = connect_tls(&connector, address).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_new_certificate_needs_no_restart_and_ends_old_connections() {
         assert!(send_request(&mut stream, "GET /healthz").await.ends_with("ok"));
         before = Some(stream);
     }
-    // One on which nobody asks ends as well.
+    // An idle connection ends as well.
     let other = Arc::new(loopback_identity());
     tokio::time::pause();
     let since = tokio::time::Instant::now();
@@ -143,7 +143,7 @@ async fn new_connection_is_answered_before_close() {
     let address = start(ServingTransport::Tls(current)).await;
     let mut stream = connect_tls(&connector(), address).await.unwrap();
     sender.send_replace(Some(Arc::new(loopback_identity())));
-    // Whoever comes now is served with the new one, so the change has been seen.
+    // A new connection gets the new certificate, so the change has been observed.
     let mut other = connect_tls(&connector(), address).await.unwrap();
     assert!(send_request(&mut other, "GET /healthz").await.ends_with("ok"));
     let answer = send_request(&mut stream, "GET /healthz").await;

@@ -1,4 +1,4 @@
-//! All ClusterTrustBundles, in whichever version the server has.
+//! Watch of all ClusterTrustBundles, in the API version that the server has.
 
 mod cache;
 #[cfg(test)]
@@ -24,13 +24,13 @@ use windlass_runtime::watch::{ObjectWatch, WatchErrorKind};
 
 use cache::BundleCache;
 
-/// What is known of bundles.
+/// Snapshot of the known ClusterTrustBundles.
 #[derive(Clone, Debug)]
 pub struct BundleView {
     /// All ClusterTrustBundles, or why they are not available.
     pub bundles: OptionalApi<TrustBundleIndex>,
-    /// When the last change of each came, of those that changed while they were watched. Those that
-    /// were there at the beginning are not in it.
+    /// Last change of each bundle that changed while it was watched. Bundles of the first list are
+    /// not included.
     pub arrivals: BTreeMap<String, BundleArrival>,
 }
 
@@ -39,18 +39,18 @@ pub struct BundleView {
 pub struct BundleArrival {
     /// When this agent received the change, on both clocks.
     pub received: ClockReading,
-    /// When it was made, as the newest entry of `metadata.managedFields` has it, to the second.
+    /// Time of the write, from the newest entry of `metadata.managedFields`, to the second.
     pub written: Option<OffsetDateTime>,
 }
 
-/// What is known before anything is.
+/// Returns the view before the first list.
 pub fn initial_view(gates: FeatureGates) -> Arc<BundleView> {
     let on = gates.cluster_trust_bundle_projection;
     let bundles = if on { OptionalApi::Unsynced } else { OptionalApi::Off };
     Arc::new(BundleView { bundles, arrivals: BTreeMap::new() })
 }
 
-/// Publishes the ClusterTrustBundles, whenever they change. Does not return.
+/// Publishes the ClusterTrustBundles whenever they change. Never returns.
 pub async fn watch_bundles(client: Client, clock: Clock, out: watch::Sender<Arc<BundleView>>) {
     let (found, presence) = watch::channel(KindPresence::Unknown);
     let recheck = RecheckSignal::default();
@@ -84,13 +84,14 @@ async fn watch_while_served(
         };
         tokio::select! {
             () = watching => {}
-            // The sender is not dropped before this future.
+            // The sender outlives this future.
             _ = presence.changed() => {}
         }
     }
 }
 
-/// Does not return. Bundles of another version stay until the first list of this one is complete.
+/// Watches one API version. Never returns. Bundles of another version stay until the first list of
+/// this one is complete.
 async fn watch_version(
     client: &Client,
     resource: &ApiResource,

@@ -1,5 +1,5 @@
-//! Those ConfigMaps and Secrets that volumes name, each with a watch of its own: a node may see no
-//! others.
+//! The ConfigMaps and Secrets that volumes reference, each with its own watch: a node is not
+//! authorized to see others.
 
 #[cfg(test)]
 mod tests;
@@ -38,10 +38,10 @@ pub struct ObjectId {
     pub name: String,
 }
 
-/// What is known of an object.
+/// Cached state of a watched object.
 #[derive(Clone)]
 pub enum ObjectState<T> {
-    /// Nothing yet, for this reason if there is one.
+    /// Not known yet, with the reason if there is one.
     Unknown(Option<String>),
     /// The server has no object of this name.
     Absent,
@@ -49,7 +49,7 @@ pub enum ObjectState<T> {
     Present(Arc<T>),
 }
 
-/// The objects that are wanted.
+/// Cache of the watched ConfigMaps and Secrets.
 pub struct ObjectCache {
     client: Client,
     wakes: ChangeSender,
@@ -57,10 +57,10 @@ pub struct ObjectCache {
     starts: Arc<Semaphore>,
 }
 
-/// How many watches may be beginning at a time.
+/// Number of watches that may start at the same time.
 const STARTS: usize = 16;
-/// How often the server may say no before it is told to others. Right after a pod was bound it may
-/// not know yet that the node is allowed to see what the pod names.
+/// Rejections by the server before they are reported. Right after a pod was bound, the server may
+/// not know yet that the node is authorized to see the pod's objects.
 const LENIENT: u32 = 2;
 
 impl ObjectCache {
@@ -70,7 +70,7 @@ impl ObjectCache {
         Self { client, wakes, watched: Mutex::default(), starts }
     }
 
-    /// From now on exactly these are watched. Those that were watched already go on.
+    /// Watches exactly these objects from now on. Existing watches continue.
     pub fn set_watched(&self, wanted: &BTreeSet<ObjectId>) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         watched.retain(|id, _| wanted.contains(id));
@@ -135,7 +135,7 @@ impl ObjectCache {
     }
 }
 
-/// Never what is in it.
+/// Never shows the content of the object.
 impl<T> Debug for ObjectState<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -157,8 +157,7 @@ enum ObjectSlot {
     Secret(Arc<CachedObject<Secret>>),
 }
 
-/// What is known of one object. Each watch has one of its own, so that one that ends cannot disturb
-/// the next.
+/// State of one object. Each watch has its own, so that one that ends cannot disturb its successor.
 struct CachedObject<K>(Mutex<ObjectState<K>>);
 
 impl<K> Default for CachedObject<K> {
@@ -172,7 +171,7 @@ impl<K: ProjectableObject> CachedObject<K> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether it is something else than before.
+    /// Sets the state. Returns whether it changed.
     fn set(&self, now: ObjectState<K>) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let same = match (&*known, &now) {
@@ -184,7 +183,7 @@ impl<K: ProjectableObject> CachedObject<K> {
                     && before.resource_version.is_some()
                     && before.resource_version == now.resource_version
             }
-            // What was known stays when it cannot be seen any more.
+            // The known state remains when the object can no longer be watched.
             (ObjectState::Absent | ObjectState::Present(_), ObjectState::Unknown(_)) => {
                 return false;
             }
@@ -247,7 +246,7 @@ impl<K: ProjectableObject> ObjectWatcher<K> {
             if let Some(now) = self.apply(event)
                 && self.slot.set(now)
             {
-                // The receiver ends with the agent.
+                // The receiver lives as long as the agent.
                 let _ = self.wakes.send(SourceChange::Object(self.id.clone()));
             }
             if let ObjectState::Present(object) = self.slot.get()

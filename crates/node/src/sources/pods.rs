@@ -16,7 +16,7 @@ use windlass_runtime::watch::{ObjectWatch, RelistBuffer, SnapshotEvent, WatchErr
 /// Pods by UID. `None` until the first list is complete: nothing may be removed before.
 pub type NodePods = Option<Arc<BTreeMap<String, Arc<Pod>>>>;
 
-/// Publishes the pods that are bound to this node, whenever they change. Does not return.
+/// Publishes the pods bound to this node whenever they change. Never returns.
 pub async fn watch_pods(client: Client, node: String, out: watch::Sender<NodePods>) {
     let selector = format!("spec.nodeName={node}");
     let mut events = ObjectWatch::with_fields(Api::<Pod>::all(client), Some(&selector));
@@ -48,7 +48,7 @@ struct PodCache {
 }
 
 impl PodCache {
-    /// Applies an event, and returns whether pods changed.
+    /// Applies an event. Returns whether pods changed.
     fn apply(&mut self, event: Event<Pod>) -> bool {
         let pods = self.pods.clone();
         let event = self.buffer.push(event, |pod| cached_pod(pods.as_deref(), pod));

@@ -1,4 +1,4 @@
-//! Tokens of service accounts, bound to their pods and renewed in time.
+//! Service account tokens, bound to their pods and renewed in time.
 
 mod lifetime;
 #[cfg(test)]
@@ -26,32 +26,32 @@ use windlass_runtime::client_error::describe;
 
 use lifetime::{RefreshDeadline, TokenClaims, TokenValidity};
 
-/// What a token is for.
+/// Subject, audience and lifetime of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenSpec {
-    /// Whose it is, in the namespace of the pod.
+    /// Name of the service account, in the pod's namespace.
     pub service_account: String,
-    /// For whom; none is the server.
+    /// Audience of the token; `None` means the API server.
     pub audience: Option<String>,
-    /// How long it is to last.
+    /// Requested lifetime of the token, in seconds.
     pub expiration_seconds: i64,
 }
 
-/// Why there is no token when nobody has answered yet.
+/// Reason while the token has not been requested yet.
 pub const NOT_YET: &str = "failed to fetch token: not yet requested";
-/// Why there are no tokens for the machine.
+/// Reason why host projections have no tokens.
 pub const NO_POD: &str = "a serviceAccountToken needs a pod";
 
-/// How long to pause after a failure. The first may be that the server does not know yet of the pod.
+/// Backoff after failures. The first may occur because the server does not know the pod yet.
 const PAUSE: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
-/// How long the server may take.
+/// Time limit of a token request.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many tokens are asked for at a time.
+/// Number of concurrent token requests.
 const AT_A_TIME: usize = 8;
-/// How often the server may say no before it is told to others, as with objects.
+/// Rejections by the server before they are reported, as for objects.
 const LENIENT: u32 = 2;
 
-/// The tokens that are wanted.
+/// Requests and renews the tokens of volumes.
 pub struct TokenManager {
     client: Client,
     clock: Clock,
@@ -67,7 +67,7 @@ struct ManagedToken {
     _task: Option<AbortOnDrop>,
 }
 
-/// Each task has one of its own, so that one that ends cannot disturb the next.
+/// Each task has its own slot, so that one that ends cannot disturb its successor.
 struct TokenSlot(Mutex<CredentialState<Zeroizing<String>>>);
 
 impl TokenManager {
@@ -82,8 +82,8 @@ impl TokenManager {
         Arc::new(Self { client, clock, random, wakes, kept: Mutex::default(), asking })
     }
 
-    /// From now on there is to be such a token, unless it is wanted already. `found` is what is on the
-    /// disk since an earlier life of the process: it is used for as long as it is good.
+    /// Ensures that such a token is requested and renewed. `found` is the token that an earlier
+    /// process left on disk; it is used as long as it is valid.
     pub fn ensure(&self, id: &SourceId, wanted: TokenSpec, found: Option<Zeroizing<String>>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (old, standing) = match kept.get(id) {
@@ -94,7 +94,7 @@ impl TokenManager {
         kept.insert(id.clone(), self.start_refresher(id, wanted, old, standing));
     }
 
-    /// The tokens of a pod are wanted no more.
+    /// Drops the tokens of an owner and stops renewing them.
     pub fn forget(&self, owner: &VolumeOwner) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|id, _| id.volume.owner != *owner);
@@ -107,7 +107,7 @@ impl TokenManager {
             .map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), |kept| kept.slot.get())
     }
 
-    /// What of a token from the disk is of use, and of how much.
+    /// Checks whether a token found on disk can be used, and for how long.
     fn validate_found(
         &self,
         found: Option<Zeroizing<String>>,
@@ -155,7 +155,7 @@ impl TokenManager {
 }
 
 impl ManagedToken {
-    /// The token, if it is for the same and should only last longer or shorter.
+    /// Returns the token if the new spec differs only in lifetime.
     fn still_serves(&self, wanted: &TokenSpec) -> Option<Zeroizing<String>> {
         let lasts = self.wanted.expiration_seconds;
         let same = self.wanted == TokenSpec { expiration_seconds: lasts, ..wanted.clone() };
@@ -179,8 +179,8 @@ impl TokenSlot {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = CredentialState::Available(token);
     }
 
-    /// Says why there is none, if there is none: an old one is better than none, also when it has
-    /// expired. Whether that is something new.
+    /// Records why there is no token, unless there is one: an old token is better than none, even
+    /// if it expired. Returns whether the reason is new.
     fn explain(&self, why: &str) -> bool {
         match &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             CredentialState::Unavailable(before) if before != why => {
@@ -195,7 +195,7 @@ impl TokenSlot {
 fn request(wanted: &TokenSpec, pod: &str, uid: &str) -> TokenRequest {
     TokenRequest {
         spec: Some(TokenRequestSpec {
-            // None stands for the server itself.
+            // `None` means the API server itself.
             audiences: wanted.audience.clone().map(|audience| vec![audience]),
             expiration_seconds: Some(wanted.expiration_seconds),
             bound_object_ref: Some(BoundObjectReference {
@@ -222,10 +222,10 @@ struct TokenRefresher {
     asking: Arc<Semaphore>,
 }
 
-/// Why there is no token.
+/// Why a token request failed.
 struct TokenRequestError {
     why: String,
-    /// It may be that the server does not know of the pod yet.
+    /// Whether the server may not know the pod yet.
     early: bool,
 }
 
@@ -266,7 +266,7 @@ impl TokenRefresher {
         }
     }
 
-    /// Waits until then, also when the clock jumps.
+    /// Waits until the deadline, also if the wall clock jumps.
     async fn wait_until(&self, due: RefreshDeadline) {
         while let Some(left) = due.left((self.clock)()) {
             sleep(left.min(lifetime::LOOK)).await;
@@ -274,11 +274,11 @@ impl TokenRefresher {
     }
 
     fn wake(&self) {
-        // Nobody is there to be woken only when everything ends.
+        // The receiver is only gone at shutdown.
         let _ = self.wakes.send(SourceChange::Volume(self.id.volume.clone()));
     }
 
-    /// A new token, and how long it lasts.
+    /// Requests a token. Returns it with its lifetime.
     async fn request_token(&self) -> Result<(Zeroizing<String>, Duration), TokenRequestError> {
         let _turn = self.asking.acquire().await;
         let params = PostParams::default();
@@ -299,7 +299,7 @@ impl TokenRefresher {
         let Some(token) = token else {
             return Err(refused("the server's answer has no token", false));
         };
-        // The server may have made it shorter.
+        // The server may have shortened the lifetime.
         let asked = self.request.spec.as_ref();
         let lasts = |spec: &TokenRequestSpec| spec.expiration_seconds;
         let seconds = spec.as_ref().and_then(lasts).or_else(|| asked.and_then(lasts));

@@ -29,7 +29,7 @@ pub struct RotationTestNode {
     pub server: ScriptedApi,
     pub templates: watch::Sender<Option<CertificateTemplate>>,
     pub purpose: CertificatePurpose,
-    /// Why there is no bootstrap credential, if there is none.
+    /// Why there is no bootstrap credential; `None` if there is one.
     pub no_bootstrap: Arc<Mutex<Option<String>>>,
     dir: TempDir,
     began: Instant,
@@ -43,7 +43,7 @@ pub struct RunningNodeManager {
 }
 
 impl RotationTestNode {
-    /// A node whose server issues certificates for a day.
+    /// Creates a node whose server issues certificates for a day.
     pub fn new() -> Self {
         let (began, skew) = (Instant::now(), Arc::default());
         let template = Some(CertificateTemplate::client("n1"));
@@ -60,7 +60,7 @@ impl RotationTestNode {
         node
     }
 
-    /// Signs what is asked for, from the server's now on.
+    /// Returns a signer that issues certificates valid from the server's current time.
     pub fn signer(&self, lifetime: Span) -> Signer {
         let began = self.began;
         Arc::new(move |request| {
@@ -100,7 +100,7 @@ impl RotationTestNode {
         (self.clock())().wall
     }
 
-    /// Sets the node's clock this far from the right time.
+    /// Sets the skew of the node's clock.
     pub fn set_skew(&self, skew: Span) {
         self.skew.store(skew.whole_seconds(), SeqCst);
     }
@@ -113,7 +113,7 @@ impl RotationTestNode {
         CertStore::new(&self.dir().join("pki"), self.purpose.prefix(), files)
     }
 
-    /// What a process sees that begins now.
+    /// Returns the certificate that a process started now would load.
     pub fn on_disk(&self) -> Option<CertificateKeyPair> {
         self.store(FileSystem::default()).load(self.now()).identity
     }
@@ -157,13 +157,13 @@ impl RotationTestNode {
 }
 
 impl RunningNodeManager {
-    /// Ends it without a word.
+    /// Kills the manager without a shutdown.
     pub async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 
-    /// Waits until the report is such.
+    /// Waits until the report satisfies the condition.
     pub async fn until(
         &self,
         good: impl Fn(&crate::node_certificates::NodeCertificateReport) -> bool,
@@ -176,7 +176,7 @@ impl RunningNodeManager {
         }
     }
 
-    /// Waits until there is a certificate that has not expired.
+    /// Waits until there is an unexpired certificate.
     pub async fn ready(&self) -> Arc<CertificateKeyPair> {
         let patience = Duration::from_secs(40 * 86_400);
         self.manager.ready(patience).await.unwrap_or_else(|report| panic!("{report:?}"))

@@ -1,4 +1,4 @@
-//! Reports of managers that are not there.
+//! Reports of certificate managers, built without a manager.
 
 use time::{Duration, OffsetDateTime};
 use windlass_pki::AltNames;
@@ -6,7 +6,7 @@ use windlass_pki::AltNames;
 use crate::node_certificates::{CurrentCertificateReport, ManagerActivity, NodeCertificateReport};
 use crate::template::CertificatePurpose;
 
-/// What a manager that holds something says, or one that holds nothing.
+/// Returns the report of a manager with or without a certificate.
 pub fn report(
     purpose: CertificatePurpose,
     expires: Option<OffsetDateTime>,

@@ -1,4 +1,4 @@
-//! Certificates that TLS believes in.
+//! Certificates that TLS accepts.
 
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{AltNames, PrivateKey, parse_certificate_blocks};
@@ -6,12 +6,12 @@ use windlass_pki::{AltNames, PrivateKey, parse_certificate_blocks};
 use super::{AUTHORITY, CertificateFixture};
 use crate::key_pair::CertificateKeyPair;
 
-/// The authority of all tests.
+/// The CA of all tests, as DER.
 pub fn authority_der() -> Vec<u8> {
     AUTHORITY.certificate().der().to_vec()
 }
 
-/// A serving certificate of 127.0.0.1, good now.
+/// A currently valid serving certificate for 127.0.0.1.
 pub fn loopback_identity() -> CertificateKeyPair {
     let key = PrivateKey::generate().unwrap();
     let ip_addresses = vec!["127.0.0.1".parse().unwrap()];

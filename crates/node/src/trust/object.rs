@@ -31,7 +31,7 @@ pub fn resource() -> ApiResource {
     }
 }
 
-/// A digest as it is written in the object.
+/// Formats a digest as in the object.
 pub fn digest_text(digest: &Digest) -> String {
     let digits = digest.iter().map(|byte| format!("{byte:02x}"));
     std::iter::once("sha256:".to_owned()).chain(digits).collect()

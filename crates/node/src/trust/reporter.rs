@@ -1,7 +1,7 @@
-//! Keeps the NodeTrust on the server as it should be, with as few writes as that takes.
+//! Keeps the NodeTrust on the server up to date, with as few writes as possible.
 //!
-//! After a start, what an earlier life of the process reported is read once. From then on a change is one write,
-//! since the last answer says which version it replaces.
+//! After a start, the report of an earlier process is read once. From then on each change is one
+//! write, because the last response contains the version that it replaces.
 
 #[cfg(test)]
 mod tests;
@@ -26,21 +26,22 @@ use crate::volume_manager::report::VolumeReports;
 use windlass_runtime::backoff::Backoff;
 use windlass_runtime::client_error::describe;
 
-/// How long nothing may change before it is written down.
+/// How long reports must be unchanged before a write.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long that is waited for.
+/// Longest wait for unchanged reports.
 const RESTLESS: Duration = Duration::from_millis(500);
-/// How far writes are apart.
+/// Shortest interval between two writes.
 const APART: Duration = Duration::from_secs(1);
-/// After a start volumes become known one by one; if there is a report, it says more until then.
+/// Quiet period after a start, when volumes become known one by one; an existing report is more
+/// complete until then.
 const FIRST_QUIET: Duration = Duration::from_secs(1);
-/// How long that is waited for.
+/// Longest wait for that quiet period.
 const FIRST_RESTLESS: Duration = Duration::from_secs(10);
-/// How long the first volume is waited for, if there is a report and if there is none.
+/// How long to wait for the first volume, with and without an existing report.
 const FIRST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(1));
-/// How often it is looked at whether the report is still there: it may have gone with its node.
+/// Interval of checks whether the report still exists: it may have been deleted with its Node.
 const LOOK: Duration = Duration::from_secs(10 * 60);
-/// How often a server that does not take reports is asked again.
+/// Retry interval if the server does not accept reports.
 const ABSENT: Duration = Duration::from_secs(60);
 /// Retry delays after transient failures, such as timeouts.
 const TROUBLE: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
@@ -54,20 +55,20 @@ pub struct NodeTrustReporter {
     resource: ApiResource,
 }
 
-/// The report on the server.
+/// The NodeTrust on the server.
 struct StoredNodeTrust {
     metadata: ObjectMeta,
     status: NodeTrustStatus,
-    /// What was written to get it, which may be written in another way there.
+    /// The status that was written, which the server may store in another form.
     written: Option<NodeTrustStatus>,
 }
 
-/// Why it cannot be kept.
+/// Why a NodeTrust could not be read or written.
 #[derive(Debug)]
 enum NodeTrustError {
-    /// The server does not know such reports, or does not take them from this node.
+    /// The server does not serve NodeTrust, or rejects it from this node.
     Absent(String),
-    /// Somebody else has written or deleted it.
+    /// Another writer changed or deleted it.
     Changed,
     /// A transient failure, with its message; retried with backoff.
     Trouble(String),
@@ -79,7 +80,7 @@ impl NodeTrustReporter {
         Self { client, node, clock, random, resource: resource() }
     }
 
-    /// Keeps the report. Does not end.
+    /// Keeps the report up to date. Never returns.
     pub async fn run(self, mut reports: watch::Receiver<VolumeReports>) {
         let mut pauses = RetryState::default();
         let (mut there, mut owner) = self.begin(&mut pauses).await;
@@ -98,7 +99,7 @@ impl NodeTrustReporter {
             }
             if let Some(left) = last.and_then(|last| APART.checked_sub(self.since(last))) {
                 tokio::time::sleep(left).await;
-                // More may have come meanwhile.
+                // Further changes may have arrived meanwhile.
                 last = None;
                 continue;
             }
@@ -118,7 +119,7 @@ impl NodeTrustReporter {
         }
     }
 
-    /// What is there, and which Node is this one, as soon as the server says so.
+    /// Reads the existing report and the UID of the Node, with retries.
     async fn begin(&self, pauses: &mut RetryState) -> (Option<StoredNodeTrust>, String) {
         loop {
             let found = match self.fetch().await {
@@ -132,7 +133,7 @@ impl NodeTrustReporter {
         }
     }
 
-    /// Waits until what is known at the start is all there is.
+    /// Waits until the volumes are known after a start.
     async fn settle(&self, reports: &mut watch::Receiver<VolumeReports>, reported: bool) {
         let (patience, quiet, restless) = match reported {
             true => (FIRST.0, FIRST_QUIET, FIRST_RESTLESS),
@@ -144,7 +145,7 @@ impl NodeTrustReporter {
         gather(reports, quiet, restless).await;
     }
 
-    /// Waits for something to do.
+    /// Waits until a write or check is due.
     async fn wait(
         &self,
         reports: &mut watch::Receiver<VolumeReports>,
@@ -189,7 +190,7 @@ impl NodeTrustReporter {
         let found = timeout(PATIENCE, self.api().get(&self.node)).await;
         match found.map_err(|_| silence())? {
             Ok(found) => Ok(Some(StoredNodeTrust::new(found, None))),
-            // Only the kind can say that there is no such object.
+            // Only the resource itself can report that the object is missing.
             Err(Error::Api(status))
                 if status.code == 404
                     && status.details.as_ref().is_some_and(|about| about.name == self.node) =>
@@ -200,7 +201,7 @@ impl NodeTrustReporter {
         }
     }
 
-    /// The UID of the Node, if it is there.
+    /// Returns the UID of the Node; `None` if it does not exist.
     async fn owner(&self) -> Result<Option<String>, NodeTrustError> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = timeout(PATIENCE, nodes.get_metadata_opt(&self.node)).await;
@@ -209,7 +210,7 @@ impl NodeTrustReporter {
         Ok(found.and_then(|node| node.metadata.uid))
     }
 
-    /// Writes the report, with one request if it is there.
+    /// Writes the report, with one request if it exists.
     async fn write(
         &self,
         there: Option<&StoredNodeTrust>,
@@ -217,7 +218,7 @@ impl NodeTrustReporter {
         status: &NodeTrustStatus,
     ) -> Result<StoredNodeTrust, NodeTrustError> {
         if there.is_none() || owner.is_empty() {
-            // Another Node may have this name by now, and a report goes with its own.
+            // Another Node may have this name by now, and a report is deleted with its own.
             *owner = self.owner().await?.ok_or_else(|| {
                 NodeTrustError::Trouble(format!("the node {} is not registered yet", self.node))
             })?;
@@ -274,7 +275,7 @@ impl NodeTrustError {
     }
 }
 
-/// How often something went wrong, and whether somebody was told.
+/// Number of failures, and whether they were logged.
 #[derive(Default)]
 struct RetryState {
     failures: u32,
@@ -282,7 +283,7 @@ struct RetryState {
 }
 
 impl RetryState {
-    /// Pauses after a failure, and tells of the first.
+    /// Waits after a failure, and logs the first one.
     async fn back_off(&mut self, reporter: &NodeTrustReporter, failure: &NodeTrustError) {
         let (random, node) = ((reporter.random)(), &reporter.node);
         let pause = match failure {
@@ -324,7 +325,7 @@ fn silence() -> NodeTrustError {
     NodeTrustError::Trouble(format!("the server did not respond within {PATIENCE:?}"))
 }
 
-/// The report goes with its node.
+/// Makes the Node the owner, so that the report is deleted with it.
 fn set_owner(metadata: &mut ObjectMeta, node: &str, uid: &str) {
     let others = metadata.owner_references.take().unwrap_or_default();
     let mut owners: Vec<_> = others.into_iter().filter(|one| one.kind != "Node").collect();
@@ -338,14 +339,14 @@ fn set_owner(metadata: &mut ObjectMeta, node: &str, uid: &str) {
     metadata.owner_references = Some(owners);
 }
 
-/// Waits for a change. If nobody is left to make one, for ever.
+/// Waits for a change; forever if the sender is gone.
 async fn changed(reports: &mut watch::Receiver<VolumeReports>) {
     if reports.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Waits until nothing has changed for a while, but not for long.
+/// Waits until nothing has changed for `quiet`, but at most for `restless`.
 async fn gather(reports: &mut watch::Receiver<VolumeReports>, quiet: Duration, restless: Duration) {
     let end = Instant::now() + restless;
     while Instant::now() < end {

@@ -1,7 +1,7 @@
-//! What a NodeTrust says, from what is known of the volumes.
+//! Computes the status of a NodeTrust from the reports on volumes.
 //!
-//! It depends on nothing but what is in the volumes, so it changes only when that does; and it is
-//! small, since most volumes of a node ask for the same and carry the same.
+//! It depends only on the content of the volumes, so it changes only when that does. It is small,
+//! because most volumes of a node select and contain the same.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -16,36 +16,36 @@ use crate::trust::object::{
 use crate::volume::trust_anchors::BundleSelector;
 use crate::volume_manager::report::{VolumeReport, VolumeReports};
 
-/// Most bytes of all sources together; API servers accept objects of 1.5 MiB.
+/// Size limit of all sources together, in bytes; API servers accept objects of 1.5 MiB.
 const MAX_SOURCE_BYTES: usize = 1024 * 1024;
 
-/// What an earlier life of the process reported, by volume.
+/// The report of an earlier process, by volume.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousReport {
     carried: BTreeMap<(String, SourceSelection), SourceContent>,
 }
 
-/// Which bundles are asked for, in an order.
+/// A bundle selection with a defined order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SourceSelection {
     name: String,
     signer: String,
-    /// The selector as an object, in JSON.
+    /// The label selector as JSON.
     labels: String,
     optional: bool,
 }
 
-/// What is in a file.
+/// Anchors delivered to a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct SourceContent {
     digest: String,
     bundles: Vec<NodeTrustBundle>,
 }
 
-/// What volumes of one source have in common.
+/// Key by which volumes share one source entry.
 type SourceKey = (SourceSelection, Option<SourceContent>, String);
 
-/// What the node reports. Of volumes that it cannot look into, it is what it reported `earlier`.
+/// Computes the status. For volumes that have not been inspected yet, it is the `earlier` report.
 pub fn status_of(reports: &VolumeReports, earlier: &PreviousReport) -> NodeTrustStatus {
     let mut groups = BTreeMap::<SourceKey, BTreeSet<String>>::new();
     let mut bundles = BTreeSet::new();
@@ -77,7 +77,7 @@ pub fn status_of(reports: &VolumeReports, earlier: &PreviousReport) -> NodeTrust
                 room = left;
                 status.sources.push(source);
             }
-            // A short one that comes later does not get in: which ones are listed must not flutter.
+            // A shorter entry that comes later is not added: the list must be stable.
             Some(_) | None => {
                 room = 0;
                 status.more_sources += 1;
@@ -133,7 +133,7 @@ fn contents<'a>(
                 let bundles = bundles.take(limits().bundles).collect();
                 Some(SourceContent { digest: digest_text(&carried.digest), bundles })
             }
-            // One that has no files yet is another's that has the same name.
+            // A volume without files is a namesake of the reported one.
             None if !report.ready => None,
             None => earlier.carried.get(&(volume.to_owned(), selection.clone())).cloned(),
         };

@@ -1,7 +1,8 @@
-//! What a volume is to hold, as a pod or a file of projections defines it.
+//! Definition of a volume, from a pod or a projections file.
 //!
-//! A pod's definition was checked by the server; a file's was not, and not every server is ours. So
-//! the rules are checked here, too, in the server's words. What has been read is good.
+//! The API server has validated a pod's definition, but not a file's, and not every server is ours.
+//! So the rules are checked here as well, with the server's error messages. A parsed definition is
+//! valid.
 
 mod parser;
 #[cfg(test)]
@@ -18,9 +19,9 @@ use super::trust_anchors::BundleSelector;
 /// A validated `projected` volume of a pod or of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumeDefinition {
-    /// The mode of files for which there is no other.
+    /// Mode of files without an explicit mode.
     pub default_mode: u32,
-    /// Where its files come from, each with its place in the list: by it, credentials are found.
+    /// Sources of the files, each with its index in the list, which identifies its credentials.
     pub sources: Vec<(usize, ProjectedSource)>,
 }
 
@@ -29,7 +30,7 @@ pub struct VolumeDefinition {
 pub enum ProjectedSource {
     /// `clusterTrustBundle`: trust anchors in one PEM file.
     Bundle(BundleSource),
-    /// `podCertificate`: a key that the node makes, and a certificate for it.
+    /// `podCertificate`: a key that the node generates, and a certificate for it.
     Certificate(CertificateSource),
     /// `configMap`: keys of a ConfigMap as files.
     ConfigMap(ObjectSource),
@@ -37,7 +38,7 @@ pub enum ProjectedSource {
     Secret(ObjectSource),
     /// `serviceAccountToken`: a bound token of the pod's service account.
     Token(TokenSource),
-    /// `downwardAPI`: what the pod says of itself.
+    /// `downwardAPI`: fields and resources of the pod.
     Downward(Vec<DownwardFile>),
 }
 
@@ -46,7 +47,7 @@ pub enum ProjectedSource {
 pub struct BundleSource {
     /// The bundles whose anchors are written to the file.
     pub select: BundleSelector,
-    /// Whether there may be none.
+    /// Whether the bundles may be missing.
     pub optional: bool,
     /// Path of the PEM file, relative to the volume.
     pub path: VolumePath,
@@ -54,18 +55,18 @@ pub struct BundleSource {
     pub owner: Option<u32>,
 }
 
-/// A key and its certificates, in at least one file.
+/// A `podCertificate` source: a key and its certificates, in at least one file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CertificateSource {
     /// Name of the signer, such as `example.com/workloads`.
     pub signer: String,
     /// Key type as in the API: `ECDSAP256`, `ED25519`, `RSA3072` and others.
     pub key_type: String,
-    /// How long the certificate may last.
+    /// Longest lifetime of the certificate, in seconds; `None` uses the server's default.
     pub max_expiration_seconds: Option<i32>,
-    /// What the signer is told besides.
+    /// Additional annotations passed to the signer.
     pub user_annotations: BTreeMap<String, String>,
-    /// Where the key is, with the certificates after it.
+    /// Path of the file with the key followed by the certificates.
     pub bundle: Option<VolumePath>,
     /// Path of the key file; `None` if it is not written separately.
     pub key: Option<VolumePath>,
@@ -75,20 +76,20 @@ pub struct CertificateSource {
     pub owner: Option<u32>,
 }
 
-/// What a ConfigMap or Secret holds.
+/// A `configMap` or `secret` source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectSource {
-    /// Which, in the namespace of the pod.
+    /// Name of the object, in the pod's namespace.
     pub name: String,
-    /// Whether it, or what is wanted of it, may be missing.
+    /// Whether the object or its listed keys may be missing.
     pub optional: bool,
-    /// What is wanted of it. With none, everything is, under its key.
+    /// Keys to write. If empty, all keys are written under their names.
     pub items: Vec<ObjectItem>,
-    /// Whose files are for which there is no item.
+    /// User ID that owns the files without an item.
     pub owner: Option<u32>,
 }
 
-/// One key of an object.
+/// One key of an object, written to a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ObjectItem {
     /// Key of the ConfigMap or Secret to write.
@@ -101,12 +102,12 @@ pub struct ObjectItem {
     pub owner: Option<u32>,
 }
 
-/// A token in a file.
+/// A `serviceAccountToken` source: a token in a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenSource {
-    /// For whom; none is the server.
+    /// Audience of the token; `None` means the API server.
     pub audience: Option<String>,
-    /// How long it is to last.
+    /// Requested lifetime of the token, in seconds.
     pub expiration_seconds: i64,
     /// Path of the token file, relative to the volume.
     pub path: VolumePath,
@@ -114,7 +115,7 @@ pub struct TokenSource {
     pub owner: Option<u32>,
 }
 
-/// What the pod says of itself, in a file.
+/// A file of a `downwardAPI` source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DownwardFile {
     /// The field or resource of the pod to write.
@@ -127,29 +128,29 @@ pub struct DownwardFile {
     pub owner: Option<u32>,
 }
 
-/// What a pod can say of itself.
+/// A value of the pod that a `downwardAPI` file contains.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DownwardValue {
-    /// One of its fields, `metadata.labels['a']`.
+    /// A field of the pod, such as `metadata.labels['a']`.
     Field(String),
-    /// What one of its containers needs or may have.
+    /// A resource request or limit of a container.
     Resource {
         /// Name of the container whose resource is read.
         container: String,
         /// Resource name, such as `limits.cpu` or `requests.memory`.
         resource: String,
-        /// In which unit; none is one.
+        /// Unit of the value; `None` means 1.
         divisor: Option<String>,
     },
 }
 
-/// What is wrong with a definition.
+/// Everything that is wrong with a definition.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", super::plan::aggregate(.0.iter().map(ToString::to_string)))]
 pub struct DefinitionError(pub Vec<FieldError>);
 
 impl VolumeDefinition {
-    /// Reads a definition that stands at `at`.
+    /// Parses and validates the definition at the field path `at`.
     pub fn parse(volume: &ProjectedVolumeSource, at: &FieldPath) -> Result<Self, DefinitionError> {
         let mut errors = FieldErrors::new();
         let definition = parser::parse_definition(volume, at, &mut errors);

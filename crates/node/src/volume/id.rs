@@ -1,4 +1,4 @@
-//! Which volume, and which of its sources.
+//! IDs of volumes and of their sources.
 
 use std::fmt;
 
@@ -14,11 +14,11 @@ pub enum VolumeOwner {
         /// UID of the pod, which tells it from a namesake.
         uid: String,
     },
-    /// Those of the machine itself.
+    /// The host, for host projections.
     Host,
 }
 
-/// A volume. Displayed, it is `namespace/pod/volume`, or `host/name`.
+/// ID of a volume, displayed as `namespace/pod/volume` or `host/name`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId {
     /// The pod or host that the volume belongs to.
@@ -27,12 +27,12 @@ pub struct VolumeId {
     pub name: String,
 }
 
-/// A source of a volume.
+/// ID of a source of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
     /// The volume that contains the source.
     pub volume: VolumeId,
-    /// Its place in the list.
+    /// Index of the source in the list.
     pub index: usize,
 }
 

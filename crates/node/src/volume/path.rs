@@ -1,11 +1,11 @@
-//! Where a file is in a volume. It cannot lead out of it, nor to what the node keeps to itself.
+//! Path of a file in a volume. It cannot escape the volume or use names reserved by the node.
 
 use std::fmt;
 use std::path::Path;
 
-/// The longest path, in bytes.
+/// Longest path of a file, in bytes.
 const MAX_PATH: usize = 4096;
-/// The longest element of a path, in bytes.
+/// Longest element of a path, in bytes.
 const MAX_NAME: usize = 255;
 
 /// A relative path without `.`, `..` and empty elements, whose first element does not begin with
@@ -13,13 +13,13 @@ const MAX_NAME: usize = 255;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct VolumePath(String);
 
-/// Why a text is no path of a file in a volume. Displayed, each is what kubelet says.
+/// Why a text is not a valid path in a volume. The messages are kubelet's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// The path is empty or consists only of separators and dots.
     #[error("invalid path: must not be empty: {0:?}")]
     Empty(String),
-    /// It begins at the root.
+    /// The path is absolute, not relative.
     #[error("invalid path: must be relative path: {0}")]
     Absolute(String),
     /// The path exceeds the limit of 4096 bytes.
@@ -28,19 +28,19 @@ pub enum PathError {
     /// The path contains a `..` element.
     #[error("invalid path: must not contain '..': {0}")]
     Backstep(String),
-    /// An element is too long.
+    /// An element exceeds the limit of 255 bytes.
     #[error("invalid path: filenames must be less than or equal to {MAX_NAME} characters")]
     NameTooLong,
-    /// It is one of those that the node keeps to itself.
+    /// The first element is reserved for the node.
     #[error("invalid path: must not start with '..': {0}")]
     Reserved(String),
-    /// It has a character that no path can have.
+    /// The path contains a NUL byte.
     #[error("invalid path: must not contain a NUL character")]
     Nul,
 }
 
 impl VolumePath {
-    /// Reads a path. `./a//b` is `a/b`.
+    /// Parses and normalizes a path: `./a//b` becomes `a/b`.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         if text.starts_with('/') {
             return Err(PathError::Absolute(text.to_owned()));
@@ -61,7 +61,7 @@ impl VolumePath {
             }
             names.push(name);
         }
-        // Looked at only now: `./..data` is `..data`.
+        // Checked after normalization: `./..data` is `..data`.
         match names.first() {
             None => Err(PathError::Empty(text.to_owned())),
             Some(first) if first.starts_with("..") => Err(PathError::Reserved(text.to_owned())),
@@ -74,17 +74,17 @@ impl VolumePath {
         &self.0
     }
 
-    /// The path for the disk.
+    /// Returns the path for file system calls.
     pub fn as_path(&self) -> &Path {
         Path::new(&self.0)
     }
 
-    /// What users of the volume find at its top.
+    /// Returns the first element, which is visible at the top of the volume.
     pub fn first_element(&self) -> &str {
         self.0.split('/').next().unwrap_or_default()
     }
 
-    /// The directories that it goes through, outermost first.
+    /// Returns its parent directories, outermost first.
     pub fn folders(&self) -> impl Iterator<Item = &str> {
         self.0.match_indices('/').filter_map(|(at, _)| self.0.get(..at))
     }

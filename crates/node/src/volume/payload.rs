@@ -12,49 +12,50 @@ use super::path::VolumePath;
 use super::trust_anchors::Digest;
 use windlass_runtime::durable::FileAccess;
 
-/// What somebody in a volume's group may do with every file: read it.
+/// Mode bits added for the volume's group: read access to every file.
 const GROUP_READS: u32 = 0o440;
-/// What everybody may do with a directory, and with a group: it is the group of what is made in it.
+/// Mode of directories; with a group, the setgid bit is added so that new files inherit it.
 const FOLDER: u32 = 0o755;
 const GROUP_FOLDER: u32 = 0o2755;
 
-/// One file. It may hold a key, so it is wiped when dropped and cannot be shown.
+/// One file. It may contain a key, so it is wiped on drop and has no debug output.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PayloadFile {
     /// The contents of the file; wiped when dropped.
     pub bytes: Zeroizing<Vec<u8>>,
-    /// The bits of `chmod`, before those that a group gets.
+    /// Permission bits, before those added for the group.
     pub mode: u32,
-    /// The user whose it is; none leaves it to the system.
+    /// User ID that owns the file; `None` leaves it to the system.
     pub owner: Option<u32>,
 }
 
-/// All files of a volume. No two of them are in each other's way.
+/// All files of a volume, without conflicting paths.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct VolumePayload {
     files: BTreeMap<VolumePath, PayloadFile>,
     group: Option<u32>,
 }
 
-/// Two files cannot be where they should be. Displayed, it is what the API says of a pod.
+/// Two files have conflicting paths. Displayed, it is the API's message about the pod.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("conflicting duplicate paths: {0}")]
 pub struct PathConflict(pub VolumePath);
 
 impl PayloadFile {
-    /// A file of nobody in particular.
+    /// Creates a file without an explicit owner.
     pub fn new(bytes: impl Into<Vec<u8>>, mode: u32) -> Self {
         Self { bytes: Zeroizing::new(bytes.into()), mode, owner: None }
     }
 }
 
 impl VolumePayload {
-    /// No files yet; those to come belong to this group.
+    /// Creates an empty payload whose files will belong to this group.
     pub fn new(group: Option<u32>) -> Self {
         Self { files: BTreeMap::new(), group }
     }
 
-    /// Adds a file where none is yet, nor a directory, nor a file where it needs a directory.
+    /// Adds a file. Fails if a file or directory has its path, or a file is in place of a parent
+    /// directory.
     pub fn add(&mut self, path: VolumePath, file: PayloadFile) -> Result<(), PathConflict> {
         let is_taken = |folder: &str| self.files.keys().any(|taken| taken.as_str() == folder);
         if path.folders().any(is_taken) || self.has_below(&path) {
@@ -74,29 +75,29 @@ impl VolumePayload {
         self.files.iter()
     }
 
-    /// The file at a path.
+    /// Returns the file at a path.
     pub fn get(&self, path: &VolumePath) -> Option<&PayloadFile> {
         self.files.get(path)
     }
 
-    /// The group whose the files are.
+    /// Returns the group that the files belong to.
     pub fn group(&self) -> Option<u32> {
         self.group
     }
 
-    /// Who may do what with a file.
+    /// Returns the owner, group and mode of a file.
     pub fn access(&self, file: &PayloadFile) -> FileAccess {
         let more = if self.group.is_some() { GROUP_READS } else { 0 };
         FileAccess { mode: file.mode | more, owner: file.owner, group: self.group }
     }
 
-    /// Who may do what with a directory.
+    /// Returns the owner, group and mode of directories.
     pub fn folder_access(&self) -> FileAccess {
         let mode = if self.group.is_some() { GROUP_FOLDER } else { FOLDER };
         FileAccess { mode, owner: None, group: self.group }
     }
 
-    /// What tells these files from others: their paths, owners, modes and what is in them.
+    /// Returns a digest over the paths, owners, modes and contents.
     pub fn digest(&self) -> Digest {
         let mut context = Context::new(&SHA256);
         let number = |number: Option<u32>| u64::from(number.unwrap_or(u32::MAX)).to_be_bytes();
@@ -116,19 +117,19 @@ impl VolumePayload {
         all
     }
 
-    /// Whether a file is in a directory that has this path.
+    /// Returns whether the payload has a file below this path.
     pub fn has_below(&self, path: &VolumePath) -> bool {
         let inside = |other: &VolumePath| {
             other.as_str().strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with('/'))
         };
-        // Between a directory and what is in it sort only names that begin like it.
+        // Only names with the same prefix sort between a directory and its content.
         let after = (Bound::Excluded(path), Bound::Unbounded);
         let similar = self.files.range::<VolumePath, _>(after).map(|(other, _)| other);
         similar.take_while(|other| other.as_str().starts_with(path.as_str())).any(inside)
     }
 }
 
-/// Paths, modes and lengths; never what is in a file.
+/// Shows paths, modes and lengths, never contents.
 impl fmt::Debug for VolumePayload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut map = f.debug_map();

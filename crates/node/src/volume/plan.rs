@@ -1,8 +1,8 @@
-//! What is to be on the disk, from what a volume is to hold and what is known of the world.
+//! Computes the files of a volume from its definition and the known state of its sources.
 //!
-//! It is pure: the same arguments give the same files, to the byte. Whoever calls it does so again
-//! whenever one of the arguments has changed, and hands the files to the
-//! [`Writer`](super::writer::VolumeWriter), which notices when nothing has.
+//! It is pure: the same arguments give the same bytes. The caller runs it again whenever an
+//! argument changes, and passes the files to the [`VolumeWriter`](super::writer::VolumeWriter),
+//! which detects that nothing changed.
 
 mod downward;
 #[cfg(test)]
@@ -24,80 +24,80 @@ use super::path::VolumePath;
 use super::payload::{PayloadFile, VolumePayload};
 use super::trust_anchors::TrustBundleIndex;
 
-/// The mode of credentials that somebody in particular is to read.
+/// Mode of credentials with a dedicated reader.
 const PRIVATE: u32 = 0o600;
 
-/// What is known, as far as it concerns one volume.
+/// Known state of everything that one volume depends on.
 pub struct PlanInputs<'a> {
-    /// Whose volume it is; none for those of the host.
+    /// The pod that owns the volume; `None` for host projections.
     pub pod: Option<&'a Pod>,
-    /// What the node can give to pods, which is the limit of those that have none.
+    /// Allocatable resources of the node, the default limits of containers without limits.
     pub allocatable: &'a BTreeMap<String, String>,
     /// The ClusterTrustBundles, or why they are not available.
     pub bundles: &'a OptionalApi<TrustBundleIndex>,
-    /// ConfigMaps of the pod's namespace by name. Those that are not in it are not known yet.
+    /// ConfigMaps of the pod's namespace by name; missing entries are not known yet.
     pub config_maps: &'a BTreeMap<String, Option<Arc<ConfigMap>>>,
     /// Secrets of the pod's namespace by name; missing entries are not known yet.
     pub secrets: &'a BTreeMap<String, Option<Arc<Secret>>>,
-    /// Tokens, by the place of their source.
+    /// Tokens by the index of their source.
     pub tokens: &'a BTreeMap<usize, CredentialState<Zeroizing<String>>>,
-    /// Certificates and their keys, by the place of their source.
+    /// Certificates and their keys by the index of their source.
     pub certificates: &'a BTreeMap<usize, CredentialState<CredentialBundle>>,
 }
 
-/// An API of the server that not every server has.
+/// State of an API that not every server serves.
 #[derive(Clone, Debug)]
 pub enum OptionalApi<T> {
     /// The feature gate of this agent is off.
     Off,
-    /// The server does not have it.
+    /// The server does not serve this API.
     Missing,
-    /// It is not known yet what there is.
+    /// The first list is not complete yet.
     Unsynced,
     /// The API is served, and this is its complete content.
     Synced(T),
 }
 
-/// Something that has to be asked for.
+/// State of a requested credential.
 #[derive(Clone)]
 pub enum CredentialState<T> {
-    /// It is not there, for this reason.
+    /// Not available, for this reason.
     Unavailable(String),
-    /// It is there. While a newer one is being asked for, or is refused, it is the old one.
+    /// Available. The old credential stays while a newer one is requested or refused.
     Available(T),
 }
 
-/// A key and the certificates for it.
+/// A private key and its certificate chain.
 #[derive(Clone)]
 pub struct CredentialBundle {
     /// The private key as PKCS#8 PEM; wiped when dropped.
     pub key: Zeroizing<String>,
-    /// The certificate and those that vouch for it, as PEM.
+    /// The certificate and its intermediates as PEM, leaf first.
     pub chain: String,
 }
 
 /// User and group that read the files of a volume.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VolumeReaders {
-    /// The one user as whom everything in the pod runs.
+    /// The user that all containers of the pod run as, if they share one.
     pub user: Option<u32>,
-    /// The group of the pod's volumes.
+    /// Group of the pod's volumes (`fsGroup`).
     pub group: Option<u32>,
 }
 
-/// Why there are no files. Displayed, it is what kubelet says.
+/// Why a volume has no files. Displayed, it is kubelet's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", aggregate(.0.iter().cloned()))]
 pub struct BlockedReason(pub Vec<String>);
 
-/// What to do about a volume.
+/// Action to take for a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeAction {
     /// Write these files; they replace all files of the volume.
     Write(VolumePayload),
-    /// Leave the last good ones, and say why.
+    /// Keep the last good files, and report why.
     Keep(BlockedReason),
-    /// There are none yet; the pod has to wait, and is to be told why.
+    /// There are no files yet; the pod waits and is told why.
     Wait(BlockedReason),
 }
 
@@ -112,7 +112,7 @@ impl VolumeReaders {
             let own = container.security_context.as_ref().and_then(|context| context.run_as_user);
             own.or(whole.and_then(|context| context.run_as_user))
         });
-        // All of them must say, and say the same.
+        // All containers must set it, to the same value.
         let users = users.collect::<Option<Vec<_>>>().unwrap_or_default();
         let same = users.first().filter(|first| users.iter().all(|user| user == *first));
         let id = |id: i64| u32::try_from(id).ok();
@@ -121,7 +121,7 @@ impl VolumeReaders {
 }
 
 impl BlockedReason {
-    /// The text of the event that tells the pod.
+    /// Returns the message of the `FailedMount` event.
     pub fn failed_mount(&self, volume: &str) -> String {
         format!("MountVolume.SetUp failed for volume {volume:?} : {self}")
     }
@@ -136,8 +136,8 @@ impl<T> fmt::Debug for CredentialState<T> {
     }
 }
 
-/// What to do about a volume. `was_ready` is whether it has had files, in this life of the process
-/// or an earlier one.
+/// Decides the action for a volume. `was_ready` is whether it ever had files, written by this or an
+/// earlier process.
 pub fn decide(
     definition: &VolumeDefinition,
     readers: VolumeReaders,
@@ -151,7 +151,7 @@ pub fn decide(
     }
 }
 
-/// The files of a volume, or everything that is in the way of them.
+/// Computes the files of a volume, or returns everything that blocks them.
 pub fn plan(
     definition: &VolumeDefinition,
     readers: VolumeReaders,
@@ -178,7 +178,7 @@ pub fn plan(
     if reasons.is_empty() { Ok(planner.payload) } else { Err(BlockedReason(reasons)) }
 }
 
-/// Several errors as Go shows them: each once, in brackets if there is more than one.
+/// Formats several errors like Go: without duplicates, in brackets if there is more than one.
 pub(super) fn aggregate(errors: impl Iterator<Item = String>) -> String {
     let mut all = Vec::new();
     for error in errors {
@@ -301,7 +301,8 @@ impl PayloadPlanner<'_> {
         Ok(())
     }
 
-    /// Adds a file that is for the pod: only for its one user, where there is one, and its group.
+    /// Adds a credential file, readable only by the pod's single user, if there is one, and its
+    /// group.
     fn credential(
         &mut self,
         path: &VolumePath,
@@ -337,7 +338,7 @@ impl PayloadPlanner<'_> {
     }
 }
 
-/// An object, if it is known whether there is one.
+/// Looks up an object; fails if it is not known whether it exists.
 fn lookup<'a, T>(
     kind: &str,
     name: &str,

@@ -1,8 +1,8 @@
-//! Trust anchors: which bundles a volume selects, and what comes out of them.
+//! Trust anchors: which bundles a volume selects, and the anchors they contain.
 //!
-//! What comes out are certificates and nothing else, each once, in an order that depends on nothing
-//! but which certificates they are. So the same set is the same text, whichever bundles it comes from
-//! and whoever writes it.
+//! The output contains only certificates, without duplicates, in an order that depends only on the
+//! certificates. So the same set gives the same text, whichever bundles it comes from and whoever
+//! writes it.
 
 #[cfg(test)]
 pub(super) mod tests;
@@ -22,63 +22,63 @@ pub type Digest = Fingerprint;
 /// A set of trust anchors without duplicates, ordered by SHA-256 digest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustAnchors {
-    /// DER by its digest, which also gives the order.
+    /// DER by digest, which also defines the order.
     certificates: BTreeMap<Digest, Arc<[u8]>>,
 }
 
-/// What has to be known of a ClusterTrustBundle, of whatever version.
+/// The relevant fields of a ClusterTrustBundle of any version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrustBundle {
     /// Name of the ClusterTrustBundle, as in `metadata.name`.
     pub name: String,
-    /// Which version of its contents it is: `metadata.generation`, or 0.
+    /// Generation of the content: `metadata.generation`, or 0.
     pub generation: i64,
-    /// The signer whose certificates it is for; empty for none.
+    /// Name of the signer that the bundle belongs to; empty for none.
     pub signer: String,
     /// Labels of the ClusterTrustBundle, for label selectors.
     pub labels: BTreeMap<String, String>,
     /// The certificates of `spec.trustBundle`, without duplicates.
     pub anchors: TrustAnchors,
-    /// How many blocks of its text are no certificates although they say so.
+    /// Number of `CERTIFICATE` blocks that are not valid certificates.
     pub unreadable: usize,
 }
 
-/// All bundles, for looking them up. A clone of it shares them.
+/// All bundles, for lookups. Clones share the bundles.
 #[derive(Clone, Debug, Default)]
 pub struct TrustBundleIndex {
     by_name: BTreeMap<String, Arc<TrustBundle>>,
     by_signer: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// Which bundles a volume wants.
+/// Selector for the bundles of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BundleSelector {
-    /// The one with this name.
+    /// Returns the bundle with this name.
     Name(String),
-    /// Those of this signer whose labels match. A selector that is not there selects nothing; one
-    /// without requirements selects all of the signer's.
+    /// The bundles of this signer whose labels match. A missing selector selects nothing; an empty
+    /// one selects all of the signer's bundles.
     Signer(String, LabelSelector),
 }
 
-/// Why there are no anchors. Where kubelet has words for it, these are they.
+/// Why a selection has no anchors. The messages are kubelet's where it has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrustAnchorsError {
-    /// There is no such bundle.
+    /// No bundle has this name.
     #[error(
         "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {0:?} not found"
     )]
     NotFound(String),
-    /// There is no bundle that matches.
+    /// No bundle matches the selector.
     #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
     NoneMatched,
-    /// There are bundles, but nothing in them is a certificate.
+    /// The selected bundles contain no certificate.
     #[error("the selected ClusterTrustBundles contain no certificates")]
     Empty,
 }
 
 impl TrustAnchors {
-    /// The certificates in a text, and how many blocks say that they are one and are not. Headers,
-    /// other blocks and the text between them are dropped.
+    /// Parses the certificates of a text. Also returns the number of `CERTIFICATE` blocks that are
+    /// invalid. Headers, other blocks and text between blocks are dropped.
     pub fn from_pem(text: &str) -> (Self, usize) {
         let mut anchors = Self::default();
         let mut unreadable = 0;
@@ -92,7 +92,7 @@ impl TrustAnchors {
         (anchors, unreadable)
     }
 
-    /// Adds all of another set.
+    /// Adds all certificates of another set.
     pub fn add(&mut self, other: &Self) {
         let more = other.certificates.iter().map(|(digest, der)| (*digest, der.clone()));
         self.certificates.extend(more);
@@ -108,7 +108,7 @@ impl TrustAnchors {
         self.certificates.len()
     }
 
-    /// The certificates, in the order of the text.
+    /// Returns the certificates as DER, in the order of the PEM text.
     pub fn der(&self) -> impl Iterator<Item = &[u8]> {
         self.certificates.values().map(|der| &**der)
     }
@@ -118,14 +118,14 @@ impl TrustAnchors {
         pem::encode_certificates(self.der())
     }
 
-    /// What tells this set from others, in whatever order its certificates are written.
+    /// Returns a digest of the set, independent of the order of certificates.
     pub fn digest(&self) -> Digest {
         certificate_set_digest(self.certificates.keys())
     }
 }
 
 impl TrustBundle {
-    /// Reads the text of a bundle, once for all volumes that will want it.
+    /// Parses the text of a bundle, once for all volumes.
     pub fn new(
         name: &str,
         generation: i64,
@@ -138,7 +138,7 @@ impl TrustBundle {
         Self { name, generation, signer, labels, anchors, unreadable }
     }
 
-    /// How many bytes its contents take.
+    /// Returns the size of its content in bytes.
     pub fn size(&self) -> usize {
         let labels = self.labels.iter().map(|(key, value)| key.len() + value.len());
         let anchors = self.anchors.der().map(|der| der.len() + size_of::<Digest>());
@@ -147,7 +147,7 @@ impl TrustBundle {
 }
 
 impl TrustBundleIndex {
-    /// Adds a bundle, in the place of the one with its name.
+    /// Adds a bundle, or replaces the one with the same name.
     pub fn set(&mut self, bundle: impl Into<Arc<TrustBundle>>) {
         let bundle = bundle.into();
         self.remove(&bundle.name);
@@ -182,12 +182,12 @@ impl TrustBundleIndex {
         self.by_name.is_empty()
     }
 
-    /// How many bytes they take, as far as their contents go.
+    /// Returns the size of all bundles' content in bytes.
     pub fn size(&self) -> usize {
         self.by_name.values().map(|bundle| bundle.size()).sum()
     }
 
-    /// Those that are wanted, by name.
+    /// Returns the selected bundles, ordered by name.
     pub fn select<'a>(&'a self, select: &BundleSelector) -> Vec<&'a TrustBundle> {
         match select {
             BundleSelector::Name(name) => self.get(name).into_iter().collect(),
@@ -202,7 +202,7 @@ impl TrustBundleIndex {
         }
     }
 
-    /// The certificates of those that are wanted: at least one, unless it is `optional`.
+    /// Returns the anchors of the selected bundles; fails if there are none, unless `optional`.
     pub fn anchors(
         &self,
         select: &BundleSelector,

@@ -1,20 +1,20 @@
-//! Puts the files of a volume on the disk, all at once: who reads them sees all of the old ones or
-//! all of the new ones, whenever this process ends.
+//! Writes the files of a volume atomically: readers see all of the old files or all of the new
+//! ones, whenever this process is killed.
 //!
 //! The layout is kubelet's:
 //!
 //! - `..2026_03_01_12_00_00.123`: a directory with the files. Never changed once it is complete.
-//! - `..data`: a link to it, replaced by a rename. This is the moment at which everything changes.
-//! - `ca.pem` → `..data/ca.pem`, for every name at the top: what users of the volume open. Made before
-//!   that moment if it is new and removed after it if it is old, so that at that moment the names are
-//!   right, too.
-//! - `..data_tmp`: a link that is about to get another name.
+//! - `..data`: a symlink to it, replaced by a rename. This is the atomic switch.
+//! - `ca.pem` → `..data/ca.pem`, for every top-level name: the path that applications open. New
+//!   links are created before the switch and old ones removed after it, so that the names are right
+//!   at the switch, too.
+//! - `..data_tmp`: a symlink that is about to be renamed.
 //!
-//! Everything is done below the directory that was opened once, and no link is followed. On the way to
-//! that directory links are followed that no other user can have put there (`windlass_safe_path`). Files and
-//! directories that are not of these kinds are left alone, since a host's projection may share its
-//! directory with other files. One process at a time may write to a volume; nobody else may write to
-//! it, and whoever does so damages only the volume, until the next write.
+//! All operations are relative to a directory that is opened once, and follow no symlink below it.
+//! On the path to that directory, only symlinks that no other user can have created are followed
+//! (`windlass_safe_path`). Other files and directories are left alone, because a host projection
+//! may share its directory with other files. Only one process at a time may write to a volume.
+//! Writes by anyone else damage only that volume, until the next write.
 
 #[cfg(test)]
 mod attack_tests;
@@ -39,40 +39,41 @@ use windlass_runtime::durable::{
 
 const DATA: &str = "..data";
 const STAGED: &str = "..data_tmp";
-/// The mode of a volume's own directory: its readers may be any users. What they may read is a matter
-/// of the files, and who gets there a matter of the directories above.
+/// Mode of a volume's directory: its readers may be any users. The modes of the files decide what
+/// they can read, and the directories above decide who can enter.
 const OPEN: u32 = 0o755;
-/// The mode of the directories above the volumes of pods, as kubelet's: containers get a volume
-/// mounted, and users of the machine have no business there.
+/// Mode of the directories above pod volumes, the same as kubelet's: containers have the volume
+/// mounted, and other users of the host need no access.
 pub const GUARDED: u32 = 0o750;
-/// More than any object that the API stores can hold, even as text.
+/// Size limit in bytes, above any object that the API can store, even encoded as text.
 const MAX_FILE: usize = 8 << 20;
 
-/// The directory of a volume.
+/// Writes the directory of a volume.
 #[derive(Clone)]
 pub struct VolumeWriter {
     files: FileSystem,
-    /// A directory above it, from which on no link is followed.
+    /// A parent directory, below which no symlink is followed.
     base: Option<PathBuf>,
     directory: PathBuf,
 }
 
-/// What a write has done.
+/// Outcome of a successful write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// All of it was there already. No file was touched.
+    /// The files were up to date; none was touched.
     Unchanged,
-    /// The files are new ones.
+    /// The files were replaced by new ones.
     Changed,
 }
 
 impl VolumeWriter {
-    /// A volume in this directory. Nothing is made or read yet.
+    /// Creates a writer for this directory, without touching the disk.
     pub fn new(directory: &Path, files: FileSystem) -> Self {
         Self { files, base: None, directory: directory.to_owned() }
     }
 
-    /// A volume below this directory, which has to be there. Links between the two are not followed.
+    /// Creates a writer for a volume below `base`, which must exist. Symlinks between the two are
+    /// not followed.
     pub fn below(base: &Path, path: &Path, files: FileSystem) -> Self {
         Self { files, base: Some(base.to_owned()), directory: base.join(path) }
     }
@@ -82,8 +83,8 @@ impl VolumeWriter {
         &self.directory
     }
 
-    /// Makes these the files of the volume, and tidies up after a process that was killed. After an
-    /// error it has the files from before. It is on the disk when this returns.
+    /// Replaces the files of the volume, and cleans up after a killed process. On error the
+    /// previous files stay. The files are synced to disk on return.
     pub fn write(
         &self,
         payload: &VolumePayload,
@@ -100,18 +101,20 @@ impl VolumeWriter {
             return Ok(WriteOutcome::Unchanged);
         }
         if let Err(error) = replace(&root, payload, now) {
-            // It may be what fills the disk. Where it cannot be removed, the next write does so.
+            // Leftovers may be what fills the disk. If they cannot be removed, the next write
+            // retries.
             let _ = sweep(&root);
             return Err(error);
         }
-        // From here on it is written, whatever happens. What is left over goes next time.
+        // The write has succeeded from here on. The next write removes leftovers.
         if let Err(error) = unlink_rest(&root, payload).and_then(|_| sweep(&root)) {
             tracing::warn!(volume = %self.directory.display(), "{error}");
         }
         Ok(WriteOutcome::Changed)
     }
 
-    /// The files of the volume, if it was ever written. Whatever else is there is not looked at.
+    /// Reads the files of the volume, or returns `None` if it was never written. Other files are
+    /// ignored.
     pub fn read(&self) -> Result<Option<VolumePayload>, DiskError> {
         let Some(root) = self.open(&self.directory)? else { return Ok(None) };
         let Some(current) = current(&root)? else { return Ok(None) };
@@ -121,7 +124,7 @@ impl VolumeWriter {
                 folder.read(name_of(path.as_str()), MAX_FILE)?
             {
                 let file = PayloadFile { bytes, mode: access.mode, owner: access.owner };
-                // They have different paths: they are on a disk.
+                // Paths on a disk cannot conflict.
                 let _ = payload.add(path, file);
             }
             Ok(())
@@ -129,7 +132,7 @@ impl VolumeWriter {
         Ok(Some(payload))
     }
 
-    /// Removes the volume with everything in it.
+    /// Removes the volume with all its content.
     pub fn remove(&self) -> Result<(), DiskError> {
         let (Some(above), Some(name)) = (self.directory.parent(), self.directory.file_name())
         else {
@@ -141,7 +144,7 @@ impl VolumeWriter {
         }
     }
 
-    /// Opens a directory of ours, unless there is none.
+    /// Opens a directory of this writer; `None` if it does not exist.
     fn open(&self, path: &Path) -> Result<Option<OpenDirectory>, DiskError> {
         match self.steps(path) {
             None => self.files.open_directory(path),
@@ -152,13 +155,13 @@ impl VolumeWriter {
         }
     }
 
-    /// The directory from which on no link is followed, and the way from there.
+    /// Splits a path into the directory below which no symlink is followed, and the rest.
     fn steps<'a>(&'a self, path: &'a Path) -> Option<(&'a Path, &'a Path)> {
         let base = self.base.as_deref()?;
         Some((base, path.strip_prefix(base).ok()?))
     }
 
-    /// The open directory of the volume, in which the group may look around.
+    /// Opens or creates the directory of the volume, readable by its group.
     fn root(&self, payload: &VolumePayload) -> Result<OpenDirectory, DiskError> {
         let root = match self.steps(&self.directory) {
             None => self.files.create_directories(&self.directory, OPEN)?,
@@ -179,7 +182,7 @@ impl VolumeWriter {
     }
 }
 
-/// Writes everything next to what is there, and then puts it in its place.
+/// Writes all files to a new directory, then switches to it.
 fn replace(
     root: &OpenDirectory,
     payload: &VolumePayload,
@@ -189,14 +192,14 @@ fn replace(
     root.sync()?;
     link_all(root, payload)?;
     if root.entry(OsStr::new(DATA))? == DirectoryEntry::Directory {
-        // Nobody but us has any business with this name, and a link cannot take its place.
+        // This name is reserved for us, and a symlink cannot replace a directory.
         root.remove_all(OsStr::new(DATA))?;
     }
     link(root, OsStr::new(DATA), Path::new(&name))?;
     root.sync()
 }
 
-/// Writes everything to a new directory, whose name this returns.
+/// Writes all files to a new directory. Returns its name.
 fn fill(
     root: &OpenDirectory,
     payload: &VolumePayload,
@@ -217,7 +220,7 @@ fn fill(
         let folder = folder.ok_or_else(|| removed_error(path))?;
         folder.write(name_of(path.as_str()), &file.bytes, &payload.access(file))?;
     }
-    // Only now, when all names are in them.
+    // Only now, because all entries must exist before their directories are synced.
     for (path, _) in payload.files() {
         open_parent(&generation, path, |above, name, path| {
             let folder = above.open_directory(name)?;
@@ -231,7 +234,7 @@ fn fill(
     Ok(name)
 }
 
-/// Makes the links that users of the volume open. Returns whether there was anything to do.
+/// Creates the top-level symlinks. Returns whether any was missing.
 fn link_all(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskError> {
     let mut changed = false;
     for name in tops(payload) {
@@ -240,8 +243,8 @@ fn link_all(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
     Ok(changed)
 }
 
-/// Removes those links of which nothing is left. What somebody else put there stays. Returns whether
-/// there was anything to do.
+/// Removes top-level symlinks without a target. Files of others stay. Returns whether any was
+/// removed.
 fn unlink_rest(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskError> {
     let wanted = tops(payload);
     let mut changed = false;
@@ -256,8 +259,8 @@ fn unlink_rest(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, Di
     Ok(changed)
 }
 
-/// Puts a link in the place of whatever is there, unless it is there already; returns whether it was
-/// not. A directory is not replaced: somebody may need what is in it.
+/// Replaces whatever has this name by a symlink. Returns whether it changed. A directory is not
+/// replaced, because its content may be needed.
 fn link(root: &OpenDirectory, name: &OsStr, target: &Path) -> Result<bool, DiskError> {
     if root.entry(name)? == DirectoryEntry::Symlink(target.to_owned()) {
         return Ok(false);
@@ -267,7 +270,7 @@ fn link(root: &OpenDirectory, name: &OsStr, target: &Path) -> Result<bool, DiskE
     Ok(true)
 }
 
-/// Removes what is left of writes that did not come to their end, and of those before the last.
+/// Removes what interrupted writes and earlier generations left.
 fn sweep(root: &OpenDirectory) -> Result<(), DiskError> {
     let current = current_name(root)?;
     for name in root.list_names()? {
@@ -279,7 +282,7 @@ fn sweep(root: &OpenDirectory) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// The directory that is current, if there is one.
+/// Opens the current generation directory, if there is one.
 fn current(root: &OpenDirectory) -> Result<Option<OpenDirectory>, DiskError> {
     match current_name(root)? {
         Some(name) => root.open_directory(OsStr::new(&name)),
@@ -287,14 +290,14 @@ fn current(root: &OpenDirectory) -> Result<Option<OpenDirectory>, DiskError> {
     }
 }
 
-/// Its name. A link that leads anywhere else is as good as none.
+/// Returns the name of the current generation. A symlink to anything else counts as none.
 fn current_name(root: &OpenDirectory) -> Result<Option<String>, DiskError> {
     let DirectoryEntry::Symlink(target) = root.entry(OsStr::new(DATA))? else { return Ok(None) };
     let name = target.into_os_string().into_string().ok();
     Ok(name.filter(|name| is_generation(name)))
 }
 
-/// Whether a directory has these files and nothing else, with the right owners and modes.
+/// Returns whether a directory has exactly these files, with the right owners and modes.
 fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskError> {
     let mut unseen = names_by_folder(payload);
     let mut is_good = |folder: &OpenDirectory, path: &str| match unseen.remove(path) {
@@ -323,7 +326,7 @@ fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
     Ok(true)
 }
 
-/// Which names each directory has.
+/// Returns the names in each directory.
 fn names_by_folder(payload: &VolumePayload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
     let mut names = BTreeMap::from([("", BTreeSet::new())]);
     for (path, _) in payload.files() {
@@ -335,8 +338,8 @@ fn names_by_folder(payload: &VolumePayload) -> BTreeMap<&str, BTreeSet<&OsStr>> 
     names
 }
 
-/// Opens the directory that a file is in. `step` opens each one on the way, from the one above, its
-/// name and its path; where it has none, this has none.
+/// Opens the parent directory of a file. `step` opens each directory on the path from its parent,
+/// name and path; if it returns `None`, so does this function.
 fn open_parent<'path>(
     top: &OpenDirectory,
     path: &'path VolumePath,
@@ -350,7 +353,7 @@ fn open_parent<'path>(
     Ok(at)
 }
 
-/// Calls for everything below a directory that is none itself, with the directory that it is in.
+/// Calls `call` for every non-directory below a directory, with its parent.
 fn visit(
     top: &OpenDirectory,
     mut call: impl FnMut(&OpenDirectory, VolumePath) -> Result<(), DiskError>,
@@ -375,7 +378,7 @@ fn removed_error(path: &VolumePath) -> DiskError {
     DiskError { operation, path, source: ErrorKind::NotFound.into() }
 }
 
-/// The last element of a path.
+/// Returns the last element of a path.
 fn name_of(path: &str) -> &OsStr {
     OsStr::new(path.rsplit('/').next().unwrap_or(path))
 }
@@ -384,14 +387,14 @@ fn tops(payload: &VolumePayload) -> BTreeSet<&str> {
     payload.files().map(|(path, _)| path.first_element()).collect()
 }
 
-/// A name for a directory, as kubelet's are.
+/// Returns the name of a new generation directory, in kubelet's format.
 fn generation(now: OffsetDateTime) -> String {
     let format = format_description!("..[year]_[month]_[day]_[hour]_[minute]_[second].");
     let time = now.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default();
     format!("{time}{}", rand::random::<u32>())
 }
 
-/// Whether it is such a name.
+/// Returns whether a name is that of a generation directory.
 fn is_generation(name: &str) -> bool {
     let shape = "..0000_00_00_00_00_00.";
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Hands what the server says of pods' requests to those who wait for them.
+//! Dispatches updates of PodCertificateRequests to the tasks that wait for them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -28,26 +28,26 @@ pub struct RequestId {
     pub name: String,
 }
 
-/// What was seen of a request.
+/// An observed state of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RequestUpdate {
     /// The request exists; `ended` says whether it is complete.
     Present {
-        /// Which of those that ever had this name it is.
+        /// UID of the request, which distinguishes it from namesakes.
         uid: String,
         /// The result of the request; `None` while it is pending.
         ended: Option<RequestOutcome>,
     },
     /// The request was deleted from the API server.
     Deleted {
-        /// Which of those that ever had this name it was.
+        /// UID of the request, which distinguishes it from namesakes.
         uid: String,
     },
-    /// It was not there a while ago, which may be before it was made.
+    /// The request did not exist recently, possibly because it was not created yet.
     Absent,
 }
 
-/// Hears what is seen of one request, while it is kept.
+/// Receives the updates of one request until it is dropped.
 pub struct RequestSubscription<'a> {
     hub: &'a RequestDispatcher,
     id: RequestId,
@@ -55,14 +55,14 @@ pub struct RequestSubscription<'a> {
 }
 
 impl RequestDispatcher {
-    /// Hears from now on what is seen of a request.
+    /// Subscribes to the updates of a request.
     pub fn subscribe(&self, id: RequestId) -> RequestSubscription<'_> {
         let (tell, heard) = mpsc::unbounded_channel();
         self.subscribers().insert(id.clone(), tell);
         RequestSubscription { hub: self, id, updates: heard }
     }
 
-    /// Watches the requests of a node. Does not end.
+    /// Watches the requests of a node. Never returns.
     pub async fn run(
         &self,
         client: Client,
@@ -162,7 +162,7 @@ impl Drop for RequestSubscription<'_> {
     fn drop(&mut self) {
         self.updates.close();
         let mut waiting = self.hub.subscribers();
-        // Another may listen for it by now.
+        // Another subscriber may have replaced this one.
         if waiting.get(&self.id).is_some_and(mpsc::UnboundedSender::is_closed) {
             waiting.remove(&self.id);
         }

@@ -1,4 +1,5 @@
-//! Keeps one certificate good: performs what [`machine`](super::state_machine) decides.
+//! Keeps one certificate valid: performs the actions that [`state_machine`](super::state_machine)
+//! decides.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
 use crate::volume::trust_anchors::{Digest, TrustAnchors};
 
-/// Keeps one certificate good, beginning with what was loaded. Does not end.
+/// Keeps one certificate valid, starting from the loaded state. Never returns.
 pub async fn run(
     certificates: Arc<VolumeCertificateManager>,
     source: Arc<ManagedCertificate>,
@@ -50,7 +51,7 @@ pub async fn run(
         }
         let pause = keeping.machine.idle_for((keeping.certificates.setup.clock)());
         event = tokio::select! {
-            // What a job tells comes before how it ends.
+            // Progress of a job is handled before its result.
             biased;
             Some(progress) = told.recv() => match progress {
                 IssuanceProgress::Event(event) => event,
@@ -77,11 +78,11 @@ struct VolumeCertificateDriver {
     source: Arc<ManagedCertificate>,
     machine: RenewalStateMachine,
     kept: CertificateState,
-    /// Whether what is kept is not on the disk yet.
+    /// Whether the state has not been saved to disk yet.
     unsaved: bool,
     job: Option<BoxFuture<'static, IssuanceOutcome>>,
     progress: UnboundedSender<IssuanceProgress>,
-    /// What was last held against which trust anchors: each pair is looked at once.
+    /// The last checked pair of certificate and trust anchors; each pair is checked once.
     judged: Option<(Arc<IssuedCertificate>, Option<Digest>)>,
 }
 
@@ -107,8 +108,8 @@ impl VolumeCertificateDriver {
         self.publish();
     }
 
-    /// Whether what is served was issued under a trust anchor that its signer publishes, if that was
-    /// not looked at before.
+    /// Checks whether the served certificate was issued under a published trust anchor of its
+    /// signer. `None` if this pair was checked before.
     fn check_anchors(&mut self) -> Option<RenewalEvent> {
         let current = self.kept.current.as_ref()?;
         let signer = &self.source.wanted.source.signer;
@@ -148,7 +149,7 @@ impl VolumeCertificateDriver {
         }
     }
 
-    /// Shows what is served, and wakes whoever serves it if that is something else.
+    /// Publishes the served certificate, and notifies the volume manager if it changed.
     fn publish(&self) {
         let current = self.kept.current.clone();
         let shown = PublishedCertificate {
@@ -158,7 +159,7 @@ impl VolumeCertificateDriver {
             off: false,
         };
         if self.source.publish(shown) {
-            // Whoever is gone needs no waking.
+            // A dropped receiver needs no notification.
             let wake = SourceChange::Volume(self.source.id.volume.clone());
             let _ = self.certificates.setup.wakes.send(wake);
         }
@@ -174,7 +175,7 @@ impl VolumeCertificateDriver {
         let _ = all.notices.try_send((regarding, event));
     }
 
-    /// Writes what could not be written when it came.
+    /// Retries a failed save of the state.
     async fn save_late(&mut self) {
         if self.unsaved && self.job.is_none() {
             let saved = save(&self.certificates, &self.source, self.kept.clone()).await;
@@ -183,21 +184,22 @@ impl VolumeCertificateDriver {
     }
 }
 
-/// Whether the signatures of a chain lead to one of these anchors. What cannot be read says nothing.
+/// Returns whether the signatures of a chain lead to one of these anchors. Unreadable certificates
+/// are ignored.
 fn is_issued_under(chain: &str, anchors: &TrustAnchors) -> bool {
     let Ok(chain) = parse_certificate_blocks(chain.as_bytes()) else { return true };
     let anchors = anchors.der().filter_map(|der| ForeignCertificate::from_der(der).ok());
     leads_to_anchor(&chain, &anchors.collect::<Vec<_>>())
 }
 
-/// Waits until other bundles are published.
+/// Waits until the published bundles change.
 async fn changed(bundles: &mut watch::Receiver<Arc<BundleView>>) {
     if bundles.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// How a job ends, if there is one.
+/// Waits for the result of the job; pending if there is none.
 async fn await_job(job: &mut Option<BoxFuture<'static, IssuanceOutcome>>) -> IssuanceOutcome {
     match job {
         Some(job) => Pin::new(job).await,

@@ -1,4 +1,4 @@
-//! Certificates of the machine: CertificateSigningRequests, since there is no pod.
+//! CertificateSigningRequests for certificates of the host, which has no pod.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use super::state_machine::RefusalKind;
 use crate::csr::{self, CsrObject, CsrOutcome, CsrStage, CsrSubmitError, SubmittedCsr, call_api};
 use crate::volume::definition::CertificateSource;
 
-/// How long a request is waited for before that is begun anew. Nothing comes of it: people take longer
-/// to approve than signers to sign.
+/// How long to wait for a request before the wait is restarted. Nothing else happens then: approval
+/// by people takes longer than signing.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// The shortest that the API takes.
+/// Shortest lifetime that the API accepts, in seconds.
 const SHORTEST: i32 = 600;
 
-/// What is to be in the certificate.
+/// Content of a certificate request for the host.
 pub struct HostCertificateRequest<'a> {
     /// Common name (`CN`) of the requested subject.
     pub common_name: &'a str,
@@ -33,7 +33,7 @@ pub struct HostCertificateRequest<'a> {
 }
 
 impl HostCertificateRequest<'_> {
-    /// Asks for a certificate, or finds the request that did.
+    /// Submits a certificate request, or adopts the existing one.
     pub async fn submit(
         &self,
         client: &Client,
@@ -82,7 +82,7 @@ impl HostCertificateRequest<'_> {
         })
     }
 
-    /// Our own request, which an earlier call or an earlier life has made.
+    /// Adopts our own request, which an earlier call or process created.
     async fn adopt(
         &self,
         api: &Api<CsrObject>,
@@ -90,7 +90,7 @@ impl HostCertificateRequest<'_> {
     ) -> Result<CsrObject, IssuanceError> {
         let name = &begun.name;
         let Some(found) = call_api(api.get_opt(name)).await? else {
-            // It went meanwhile.
+            // The request was deleted meanwhile.
             let message = format!("{name} was created and deleted at the same time");
             return Err(IssuanceError { message, lasting: false, taken: false });
         };
@@ -105,7 +105,7 @@ impl HostCertificateRequest<'_> {
     }
 }
 
-/// Waits until a request has ended, and says for what it waits.
+/// Waits for the completion of a request, and reports what it waits for.
 pub async fn wait(
     client: &Client,
     asked: &SubmittedCsr,

@@ -1,4 +1,4 @@
-//! Obtaining one certificate: a key, a request, and what comes of it.
+//! Obtains one certificate: generates a key, submits a request and waits for the result.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{CertificateSubject, MISSING, VolumeCertificateManager};
 use crate::csr::{CsrStage, CsrSubmitError};
 use windlass_runtime::discovery::KindPresence;
 
-/// What is done for one certificate.
+/// One attempt to obtain a certificate.
 pub struct CertificateIssuance {
     /// The manager whose client, limits and configuration are used.
     pub certificates: Arc<VolumeCertificateManager>,
@@ -26,13 +26,13 @@ pub struct CertificateIssuance {
     pub kept: CertificateState,
     /// Whether to reuse the key of the pending request or generate one.
     pub key: RenewalKey,
-    /// How far it has come.
+    /// Channel that receives the progress of the attempt.
     pub progress: UnboundedSender<IssuanceProgress>,
 }
 
-/// How far it has come.
+/// Progress of an attempt to obtain a certificate.
 pub enum IssuanceProgress {
-    /// A request is begun, and on the disk.
+    /// A request was prepared and saved to disk.
     Begun(Arc<PendingRequest>),
     /// An input for the `RenewalStateMachine` of this certificate.
     Event(RenewalEvent),
@@ -44,12 +44,12 @@ pub enum IssuanceOutcome {
     Issued {
         /// The new key and certificate chain, ready to serve.
         current: Arc<IssuedCertificate>,
-        /// Whether it is on the disk.
+        /// Whether the certificate was saved to disk.
         saved: bool,
     },
     /// The attempt failed; the event says how, and the request may be retried.
     Failed(RenewalEvent),
-    /// The name of the request is somebody else's.
+    /// Another object has the name of the request.
     Taken(RenewalEvent),
 }
 
@@ -58,9 +58,9 @@ pub enum IssuanceOutcome {
 pub enum RequestOutcome {
     /// The signer issued a certificate; it has not been validated yet.
     Issued {
-        /// It and those that vouch for it.
+        /// The certificate and its intermediates as PEM, leaf first.
         chain: String,
-        /// When it should be renewed.
+        /// When the signer wants it renewed; `None` if it does not say.
         begin: Option<OffsetDateTime>,
     },
     /// The request was denied or marked as failed.
@@ -70,25 +70,25 @@ pub enum RequestOutcome {
         /// Reason and message of the condition, on one line.
         why: String,
     },
-    /// It is not there any more.
+    /// The request no longer exists, for this reason.
     Gone(&'static str),
-    /// The server does not say.
+    /// The state of the request cannot be read from the server.
     Trouble(String),
 }
 
-/// Why there is no request.
+/// Why a request could not be submitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IssuanceError {
     /// The error message, without secrets, for events and logs.
     pub message: String,
-    /// Whether it will be no better another time.
+    /// Whether a retry cannot help.
     pub lasting: bool,
-    /// Whether the name is somebody else's.
+    /// Whether another object has the name.
     pub taken: bool,
 }
 
 impl IssuanceError {
-    /// What went wrong, and when.
+    /// Converts a submission error; `when` describes the failed step.
     pub fn from_submit_error(error: CsrSubmitError, when: &str) -> Self {
         let failure = Self::from(error);
         Self { message: format!("{when}: {}", failure.message), ..failure }
@@ -109,7 +109,7 @@ impl From<CsrSubmitError> for IssuanceError {
 }
 
 impl CertificateIssuance {
-    /// Asks for a certificate and waits for it.
+    /// Requests a certificate and waits for the result.
     pub async fn run(self) -> IssuanceOutcome {
         let obtained = match self.source.requester() {
             CertificateRequester::Pod(pod) => self.for_pod(pod).await,
@@ -160,7 +160,7 @@ impl CertificateIssuance {
         Ok(self.validate_outcome(ended, &begun, &which).await)
     }
 
-    /// Waits until the server has requests of pods.
+    /// Waits until the server serves PodCertificateRequests.
     async fn wait_until_served(&self) -> kube::core::ApiResource {
         let mut presence = self.certificates.presence.subscribe();
         loop {
@@ -177,7 +177,7 @@ impl CertificateIssuance {
         }
     }
 
-    /// The request to go on with, or a new one that is on the disk before anybody hears of it.
+    /// Returns the pending request, or a new one that is saved to disk before it is submitted.
     async fn begin(&self, prefix: &str) -> Result<Arc<PendingRequest>, IssuanceError> {
         if let (RenewalKey::Begun, Some(begun)) = (self.key, &self.kept.begun) {
             return Ok(begun.clone());
@@ -248,7 +248,7 @@ impl CertificateIssuance {
     }
 }
 
-/// Writes what is to outlive the process, where it holds nobody up.
+/// Saves the state on a blocking thread.
 pub async fn save(
     all: &VolumeCertificateManager,
     source: &Arc<ManagedCertificate>,
@@ -270,9 +270,9 @@ fn trouble(message: String) -> IssuanceError {
     IssuanceError { message, lasting: false, taken: false }
 }
 
-/// A name that nobody else has.
+/// Generates a unique request name.
 fn name(prefix: &str) -> Result<String, IssuanceError> {
-    // What Kubernetes itself makes such names of: no words come of it.
+    // The alphabet of Kubernetes' generated names, which cannot form words.
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut random = [0; 20];
     rand::fill(&mut random).map_err(|_| trouble("the random number generator failed".into()))?;

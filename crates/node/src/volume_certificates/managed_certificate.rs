@@ -1,4 +1,4 @@
-//! One certificate that is wanted: for whom, where it is kept, and what is shown of it.
+//! One managed certificate: its subject, its state file and its published state.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,15 +13,15 @@ use crate::volume::id::{SourceId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState};
 use windlass_runtime::durable::{DiskError, FileSystem};
 
-/// A certificate that is wanted.
+/// A certificate that the manager obtains and renews.
 pub struct ManagedCertificate {
     /// Identifies the volume source that this certificate belongs to.
     pub id: SourceId,
-    /// What it is to be.
+    /// Definition of the certificate to obtain.
     pub wanted: CertificateSpec,
     /// The state file that holds its key and chain over restarts.
     pub place: StateFile,
-    /// Whether it is over. Whoever writes holds it.
+    /// Whether management has ended. Locked while the state file is written.
     over: Mutex<bool>,
     published: Mutex<PublishedCertificate>,
     task: Mutex<Option<AbortHandle>>,
@@ -34,13 +34,13 @@ pub struct PublishedCertificate {
     pub current: Option<Arc<IssuedCertificate>>,
     /// Why no certificate is available; empty if there is one.
     pub reason: String,
-    /// Who refused it, if that is why.
+    /// Who refused it, if that is the reason.
     pub refuser: Option<RefusalKind>,
-    /// Whether it is not asked for at all.
+    /// Whether requests are turned off by a feature gate.
     pub off: bool,
 }
 
-/// Who is to have it.
+/// The requester of a certificate: a pod or the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CertificateRequester<'a> {
     /// A pod, through a PodCertificateRequest in its namespace.
@@ -63,7 +63,7 @@ pub struct PodRequester<'a> {
 }
 
 impl ManagedCertificate {
-    /// One of which this is shown at first.
+    /// Creates a managed certificate with this published state.
     pub fn new(
         id: SourceId,
         wanted: CertificateSpec,
@@ -74,7 +74,7 @@ impl ManagedCertificate {
         Self { id, wanted, place, over, published: Mutex::new(shown), task }
     }
 
-    /// Who is to have it.
+    /// Returns the pod or host that requests the certificate.
     pub fn requester(&self) -> CertificateRequester<'_> {
         match (&self.wanted.subject, &self.id.volume.owner) {
             (
@@ -86,7 +86,7 @@ impl ManagedCertificate {
         }
     }
 
-    /// The certificate and its key.
+    /// Returns the certificate and its key, or why there is none.
     pub fn get(&self) -> CredentialState<CredentialBundle> {
         let shown = lock(&self.published);
         match &shown.current {
@@ -98,7 +98,7 @@ impl ManagedCertificate {
         }
     }
 
-    /// Shows this from now on, and says whether [`Self::get`] answers something else than before.
+    /// Publishes a new state. Returns whether the result of [`Self::get`] changed.
     pub fn publish(&self, shown: PublishedCertificate) -> bool {
         let mut before = lock(&self.published);
         let same = match (&before.current, &shown.current) {
@@ -110,7 +110,7 @@ impl ManagedCertificate {
         !same
     }
 
-    /// The state that kubelet would count it under, if it would.
+    /// Returns the state that kubelet's metric would count it under, if any.
     pub fn state(&self, now: OffsetDateTime) -> Option<&'static str> {
         let shown = lock(&self.published);
         if shown.off {
@@ -127,13 +127,13 @@ impl ManagedCertificate {
         })
     }
 
-    /// Writes what is to outlive the process, unless it is over.
+    /// Saves the state that survives restarts, unless management has ended.
     pub fn save(&self, files: &FileSystem, kept: &CertificateState) -> Result<(), DiskError> {
         let over = lock(&self.over);
         if *over { Ok(()) } else { self.place.save(files, kept) }
     }
 
-    /// This is what keeps it good, unless it is over.
+    /// Starts the task that keeps it valid, unless management has ended.
     pub fn begin(&self, begin: impl FnOnce() -> AbortHandle) {
         let over = lock(&self.over);
         if !*over {
@@ -141,7 +141,7 @@ impl ManagedCertificate {
         }
     }
 
-    /// It is not wanted any more: nothing is asked for or written from now on.
+    /// Ends management: nothing is requested or written from now on.
     pub fn end(&self) {
         *lock(&self.over) = true;
         if let Some(task) = lock(&self.task).take() {
@@ -149,7 +149,7 @@ impl ManagedCertificate {
         }
     }
 
-    /// Forgets it, keys and all.
+    /// Ends management and removes the state file with its keys.
     pub fn forget(&self, files: &FileSystem) {
         self.end();
         if let Err(error) = self.place.remove(files) {
@@ -158,7 +158,7 @@ impl ManagedCertificate {
     }
 }
 
-/// Whatever a thread that broke down has left is whole.
+/// Locks a mutex. Data of a panicked thread is consistent.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

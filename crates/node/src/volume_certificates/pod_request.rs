@@ -1,4 +1,4 @@
-//! Certificates of pods: PodCertificateRequests, in whichever version the server has.
+//! PodCertificateRequests for certificates of pods, in the API version that the server has.
 
 #[cfg(test)]
 mod tests;
@@ -31,35 +31,35 @@ use crate::volume::definition::CertificateSource;
 use windlass_runtime::csr::{describe_reason, status_counts};
 use windlass_runtime::discovery::RecheckSignal;
 
-/// How long to wait for an answer before it is looked at whether the request is still there.
+/// How long to wait for an update before polling whether the request still exists.
 const LOOK: Duration = Duration::from_secs(10 * 60);
-/// How long to wait before looking again when the server does not say.
+/// How long to wait before polling again after an error of the server.
 const RETRY: Duration = Duration::from_secs(5);
-/// Over how long such looks are spread.
+/// Period over which polls are spread.
 const SPREAD: Duration = Duration::from_secs(5 * 60);
 
-/// Asks for certificates of pods.
+/// Submits PodCertificateRequests for certificates of pods.
 pub struct PodRequestClient {
     client: Client,
     node: String,
     random: RandomSource,
     again: RecheckSignal,
-    /// The node's uid, once it is known.
+    /// UID of the Node object, once known.
     node_uid: Mutex<Option<String>>,
-    /// Whether the server does not know requests in the request.
+    /// Whether the server does not support a PKCS#10 request in the PodCertificateRequest.
     older: AtomicBool,
 }
 
-/// When a request was made.
+/// Whether a request is new or existed before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOrigin {
     /// This call created the request on the API server.
     Created,
-    /// By an earlier one, or in an earlier life.
+    /// An earlier call or process created the request.
     Existing,
 }
 
-/// How a request has ended; `None` if it is pending.
+/// Returns the outcome of a request; `None` if it is pending.
 pub fn request_outcome(request: &DynamicObject) -> Option<RequestOutcome> {
     let status = request.data.get("status");
     let conditions = status.and_then(|s| s.get("conditions")).and_then(Value::as_array);
@@ -87,13 +87,13 @@ pub fn request_outcome(request: &DynamicObject) -> Option<RequestOutcome> {
 }
 
 impl PodRequestClient {
-    /// Asks this server as this node.
+    /// Creates a client that submits requests for pods of this node.
     pub fn new(client: Client, node: String, random: RandomSource, again: RecheckSignal) -> Self {
         let (node_uid, older) = (Mutex::new(None), AtomicBool::new(false));
         Self { client, node, random, again, node_uid, older }
     }
 
-    /// Asks for a certificate, or finds the request that did.
+    /// Submits a certificate request, or adopts the existing one.
     pub async fn submit(
         &self,
         resource: &ApiResource,
@@ -129,7 +129,7 @@ impl PodRequestClient {
                     continue;
                 }
                 Err(error) => {
-                    // It may be another node of this name by now.
+                    // Another Node may have this name by now.
                     *self.cached_uid() = None;
                     if matches!(&error, CsrSubmitError::Api(kube::Error::Api(s)) if s.code == 404) {
                         self.again.notify_one();
@@ -146,7 +146,7 @@ impl PodRequestClient {
         }
     }
 
-    /// Waits until a request has ended.
+    /// Waits for the completion of a request.
     pub async fn wait(
         &self,
         resource: &ApiResource,
@@ -155,7 +155,7 @@ impl PodRequestClient {
         listener: &mut RequestSubscription<'_>,
     ) -> RequestOutcome {
         let api = self.api(resource, pod.namespace);
-        // What was said of it before anybody listened is not said again.
+        // Updates from before the subscription are not repeated.
         let mut look = *made == RequestOrigin::Existing;
         loop {
             let pause = LOOK + SPREAD.mul_f64((self.random)().clamp(0.0, 1.0));
@@ -166,7 +166,7 @@ impl PodRequestClient {
                     Ok(seen) => Some(seen),
                 },
             };
-            // While the server does not say, whoever began with a look has to have one.
+            // If the first poll fails, it must be repeated.
             look = look && seen.is_none();
             if look {
                 tokio::time::sleep(RETRY).await;
@@ -177,7 +177,7 @@ impl PodRequestClient {
                         return ended;
                     }
                 }
-                // One that was there before, or that was put in its place, which a look will show.
+                // An earlier or a later request of this name; a poll will show which.
                 Some(RequestUpdate::Present { .. }) => {
                     if let Some(RequestUpdate::Present { uid, .. }) =
                         poll_request(&api, &asked.name).await
@@ -199,7 +199,7 @@ impl PodRequestClient {
         Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 
-    /// The uid of a pod's account, as it is now.
+    /// Returns the current UID of a pod's service account.
     async fn account(&self, pod: PodRequester<'_>) -> Result<String, IssuanceError> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), pod.namespace);
         let found = call_api(accounts.get(pod.service_account)).await;
@@ -240,7 +240,7 @@ impl PodRequestClient {
         put("serviceAccountUID", json!(account));
         put("nodeName", json!(self.node));
         put("nodeUID", json!(node));
-        // The server has a default for those that do not say.
+        // The server sets a default if it is missing.
         if let Some(seconds) = source.max_expiration_seconds {
             put("maxExpirationSeconds", json!(seconds));
         }
@@ -264,8 +264,9 @@ fn owner(pod: PodRequester<'_>) -> OwnerReference {
     }
 }
 
-/// The key and the proof that we have it. Before there were requests in requests, it was a signature
-/// over the pod's uid; where there can be none of those, the newer form may still be known.
+/// Returns the fields with the key and the proof of possession. API versions without
+/// `stubPKCS10Request` take a signature over the pod's UID; for a key that cannot sign it, the
+/// newer form is used, which the server may still support.
 fn key_material(
     key: &PrivateKey,
     pod_uid: &str,
@@ -281,14 +282,14 @@ fn key_material(
     Ok([bytes("stubPKCS10Request", build_stub_csr(key)?)].into_iter().collect())
 }
 
-/// Whether a server has overlooked the newer form: Kubernetes 1.35 does not know it.
+/// Returns whether the server ignored the newer form: Kubernetes 1.35 does not support it.
 fn knows_only_older(resource: &ApiResource, message: &str) -> bool {
     resource.version != "v1"
         && message.contains("pkixPublicKey")
         && !message.contains("stubPKCS10Request")
 }
 
-/// Our own request, which an earlier call or an earlier life has made.
+/// Adopts our own request, which an earlier call or process created.
 async fn adopt(
     api: &Api<DynamicObject>,
     pod: PodRequester<'_>,
@@ -297,7 +298,7 @@ async fn adopt(
     let name = begun.name.clone();
     let found = call_api(api.get_opt(&name)).await?;
     let Some(found) = found else {
-        // It went meanwhile.
+        // The request was deleted meanwhile.
         let message = format!("{name} was created and deleted at the same time");
         return Err(IssuanceError { message, lasting: false, taken: false });
     };
@@ -311,7 +312,7 @@ async fn adopt(
     Ok((SubmittedCsr { name, uid: found.uid().unwrap_or_default() }, RequestOrigin::Existing))
 }
 
-/// The key that a request is for, if this version of it shows that.
+/// Returns the public key of a request, if its API version contains it.
 fn public_key(spec: &Value) -> Option<Vec<u8>> {
     let bytes = |field: &str| STANDARD.decode(text(spec, field)).ok().filter(|b| !b.is_empty());
     if let Some(stub) = bytes("stubPKCS10Request") {
@@ -321,7 +322,7 @@ fn public_key(spec: &Value) -> Option<Vec<u8>> {
     bytes("pkixPublicKey")
 }
 
-/// What the server says of a request now, if it says anything.
+/// Reads the current state of a request; `None` on an error of the server.
 async fn poll_request(api: &Api<DynamicObject>, name: &str) -> Option<RequestUpdate> {
     match call_api(api.get_opt(name)).await {
         Ok(Some(found)) => {

@@ -17,27 +17,27 @@ use time::OffsetDateTime;
 use crate::clock::ClockReading;
 use crate::renewal::{CertificateAge, FailureClass, RenewalTimes, RetryPolicy, RetryState};
 
-/// How often to look at the clock, which may have jumped.
+/// How often to check the wall clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(60);
-/// Whoever is this late was asleep, and others with it.
+/// A renewal this late means that the host was suspended, probably together with others.
 const LATE: Duration = Duration::from_secs(90);
-/// Over how long those are spread that are late together.
+/// Period over which late renewals are spread.
 const SPREAD: Duration = Duration::from_secs(10);
 
-/// What kubelet says before there is anything.
+/// Kubelet's message before the first issuance.
 pub const NOT_YET: &str = "credential bundle is not issued yet";
 
-/// What is known of one certificate.
+/// State of one certificate and its renewal; performs no I/O.
 pub struct RenewalStateMachine {
     pace: RetryPolicy,
     held: Option<RenewalSchedule>,
-    /// Whether what is held is not what is wanted any more.
+    /// Whether the held certificate no longer matches the definition.
     outdated: bool,
     phase: RenewalPhase,
-    /// With which key to ask the next time.
+    /// The key of the next request.
     next: RenewalKey,
     retries: RetryState,
-    /// Certificates one after the other whose trust anchor was not published.
+    /// Consecutive certificates whose trust anchor was not published.
     orphans: u32,
     why: Option<RenewalFailure>,
 }
@@ -45,7 +45,7 @@ pub struct RenewalStateMachine {
 struct RenewalSchedule {
     times: RenewalTimes,
     refresh_at: OffsetDateTime,
-    /// When to renew it although it is not old, since its trust anchor is gone.
+    /// When to renew early, because the trust anchor was withdrawn.
     orphaned: Option<OffsetDateTime>,
     told_overdue: bool,
     told_expired: bool,
@@ -53,33 +53,33 @@ struct RenewalSchedule {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum RenewalPhase {
-    /// Nothing is to be done yet.
+    /// No renewal is due yet.
     Idle,
-    /// A request is being made.
+    /// A request is being submitted.
     Asking,
-    /// A request is waited for.
+    /// A submitted request is pending.
     Waiting,
-    /// It is to be made later.
+    /// The next attempt is delayed.
     Pausing { until: Duration },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum RenewalFailure {
-    /// Something that may be better in a moment.
+    /// A transient failure, with its message.
     Trouble(String),
     Refused(RequestRefusal),
 }
 
-/// With which key to ask.
+/// The key of the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewalKey {
-    /// That of the request which was begun, or a new one if none was.
+    /// The key of the pending request, or a new one if there is none.
     Begun,
     /// Generate a new key, whatever was used before.
     New,
 }
 
-/// Who did not want it.
+/// The request failed, or the issued certificate is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
     /// An approver denied the request with a `Denied` condition.
@@ -88,7 +88,7 @@ pub enum RefusalKind {
     Failed,
 }
 
-/// Why there is no certificate.
+/// Why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestRefusal {
     /// Whether the request was denied or failed.
@@ -102,35 +102,36 @@ pub struct RequestRefusal {
 pub enum RenewalEvent {
     /// Nothing happened but the passing of time.
     Tick,
-    /// It cannot be asked for as long as this is so, and somebody waits for it to change.
+    /// Requests are impossible in this state; a task waits for it to change.
     Hindered(String),
     /// The request was created, or an earlier one was adopted.
     Asked,
-    /// There is a certificate, and it is good.
+    /// A valid certificate was issued.
     Issued(RenewalTimes),
-    /// What is held was issued under none of the trust anchors that its signer publishes now.
+    /// The held certificate was issued under none of the trust anchors that its signer publishes
+    /// now.
     Orphaned,
-    /// It was issued under one of them, or there are none.
+    /// The held certificate was issued under a published anchor, or none are published.
     Anchored,
     /// The request was denied, failed, or yielded an unusable certificate.
     Refused(RequestRefusal),
-    /// The request is gone, for this reason.
+    /// The request was deleted, for this reason.
     Gone(String),
-    /// It could not be asked for.
+    /// The request could not be submitted.
     Trouble {
         /// The error message, shown to the pod and logged.
         message: String,
-        /// Whether it is for good, as far as can be told.
+        /// Whether the failure is permanent, as far as is known.
         lasting: bool,
     },
 }
 
-/// What is to be done.
+/// An action that the driver performs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RenewalAction {
-    /// Ask for a certificate and wait for it.
+    /// Request a certificate and wait for it.
     Obtain(RenewalKey),
-    /// Tell whoever wants to know.
+    /// Report a notice as an event.
     Tell(RenewalNotice),
 }
 
@@ -139,14 +140,14 @@ pub enum RenewalAction {
 pub enum RenewalNotice {
     /// The request was denied, or the signer failed it.
     Refused(RequestRefusal),
-    /// It is not renewed in time.
+    /// The certificate was not renewed in time.
     Overdue,
-    /// It was not renewed at all.
+    /// The certificate expired before it was renewed.
     Expired,
 }
 
 impl RenewalStateMachine {
-    /// Begins with what was found. `outdated` is whether that is not quite what is wanted.
+    /// Starts from the loaded state. `outdated` is whether it does not match the definition.
     pub fn new(
         pace: RetryPolicy,
         found: Option<RenewalTimes>,
@@ -165,7 +166,7 @@ impl RenewalStateMachine {
         }
     }
 
-    /// What to do now that something happened. `random` is from 0 to 1.
+    /// Handles an event and returns the actions to perform. `random` is from 0 to 1.
     pub fn step(
         &mut self,
         event: RenewalEvent,
@@ -204,7 +205,7 @@ impl RenewalStateMachine {
         actions
     }
 
-    /// How long nothing will happen by itself.
+    /// Returns the time until the next step without an event.
     pub fn idle_for(&self, now: ClockReading) -> Duration {
         let due = match (self.phase, &self.held) {
             (RenewalPhase::Idle, Some(held)) if !self.outdated => {
@@ -217,7 +218,7 @@ impl RenewalStateMachine {
         due.min(LOOK)
     }
 
-    /// Why there is none, for the pod that needs it.
+    /// Returns why there is no certificate, for the pod.
     pub fn reason(&self) -> &str {
         match &self.why {
             None => NOT_YET,
@@ -228,7 +229,7 @@ impl RenewalStateMachine {
         }
     }
 
-    /// Who refused it, if that is why there is none.
+    /// Returns who refused it, if that is the reason.
     pub fn refusal_kind(&self) -> Option<RefusalKind> {
         match &self.why {
             Some(RenewalFailure::Refused(refusal)) => Some(refusal.by),
@@ -240,7 +241,7 @@ impl RenewalStateMachine {
         match self.phase {
             RenewalPhase::Asking | RenewalPhase::Waiting => None,
             RenewalPhase::Idle | RenewalPhase::Pausing { .. } if !self.is_due(now) => {
-                // The clock was wrong.
+                // The clock was wrong, so renewal is not due.
                 self.phase = RenewalPhase::Idle;
                 None
             }
@@ -256,12 +257,12 @@ impl RenewalStateMachine {
         }
     }
 
-    /// Whether another certificate is needed.
+    /// Returns whether another certificate is needed.
     fn is_due(&self, now: ClockReading) -> bool {
         self.outdated || self.held.as_ref().is_none_or(|held| held.renew_at() <= now.wall)
     }
 
-    /// Whether it was due long ago, so that others will be, too.
+    /// Returns whether it was due long ago, so that others probably are as well.
     fn is_late(&self, now: ClockReading) -> bool {
         self.held.as_ref().is_some_and(|held| held.renew_at() + LATE < now.wall)
     }
@@ -281,8 +282,8 @@ impl RenewalStateMachine {
         }
     }
 
-    /// Verifiers do not accept it any more, so it is renewed now: a little later for some than for
-    /// others, and later and later if the next is not under a published anchor either.
+    /// Schedules an early renewal, because verifiers no longer accept the certificate: with jitter,
+    /// and with backoff if the next one is not under a published anchor either.
     fn orphaned(&mut self, now: ClockReading, random: f64) {
         let Some(held) = &mut self.held else { return };
         let pause = match self.orphans.checked_sub(1) {
@@ -310,7 +311,7 @@ impl RenewalStateMachine {
         self.phase = RenewalPhase::Pausing { until: now.since.saturating_add(pause) };
     }
 
-    /// Tells of a certificate that grows old, once of each age.
+    /// Reports an overdue or expired certificate, once for each age.
     fn report_age(&mut self, now: ClockReading) -> Vec<RenewalAction> {
         let Some(held) = &mut self.held else { return Vec::new() };
         let (told, notice) = match held.times.age(now.wall) {
@@ -328,7 +329,7 @@ impl RenewalSchedule {
         Self { times, refresh_at, orphaned: None, told_overdue: false, told_expired: false }
     }
 
-    /// When it is to be renewed.
+    /// Returns when to renew the certificate.
     fn renew_at(&self) -> OffsetDateTime {
         self.orphaned.map_or(self.refresh_at, |orphaned| orphaned.min(self.refresh_at))
     }

@@ -1,4 +1,4 @@
-//! Certificates in virtual time: a server that does as it is told, and lives that begin and end.
+//! Certificates in virtual time: a scripted server, and processes that are started and killed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub struct IssuanceTestNode {
     began: Instant,
 }
 
-/// Certificates that are kept, until they are killed.
+/// A running certificate manager, until it is killed.
 pub struct RunningCertificates {
     pub certificates: Arc<VolumeCertificateManager>,
     pub wakes: mpsc::UnboundedReceiver<SourceChange>,
@@ -57,7 +57,7 @@ impl IssuanceTestNode {
         Self { server, gates: FeatureGates::default(), bundles, dir, began }
     }
 
-    /// The signer publishes these anchors from now on.
+    /// Makes the signer publish these anchors.
     pub fn publish(&self, anchors: &[&CertificateAuthority]) {
         let text: String = anchors.iter().map(|each| each.certificate().to_pem()).collect();
         let mut bundles = TrustBundleIndex::default();
@@ -121,7 +121,7 @@ impl IssuanceTestNode {
 }
 
 impl RunningCertificates {
-    /// Ends it without a word.
+    /// Kills the manager without a shutdown.
     pub async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -141,7 +141,7 @@ impl RunningCertificates {
         }
     }
 
-    /// Waits until what is served is such, looking whenever somebody is woken.
+    /// Waits until the served state satisfies the condition, checking at every wake-up.
     pub async fn until(
         &mut self,
         id: &SourceId,
@@ -164,21 +164,21 @@ impl RunningCertificates {
         self.credential(id).unwrap()
     }
 
-    /// Waits until there is another certificate than this.
+    /// Waits until another certificate than this is served.
     pub async fn after(&mut self, id: &SourceId, before: &CredentialBundle) -> CredentialBundle {
         let other = |got: &CredentialState<CredentialBundle>| matches!(got, CredentialState::Available(now) if now.chain != before.chain);
         self.until(id, other).await;
         self.credential(id).unwrap()
     }
 
-    /// How many are in which state.
+    /// Returns the number of certificates by state.
     pub fn states(&self) -> BTreeMap<&'static str, u64> {
         let states = self.certificates.states().into_iter();
         states.map(|((_, state), count)| (state, count)).collect()
     }
 }
 
-/// A source of a pod in `default`.
+/// Returns a source of a pod in `default`.
 pub fn id(pod: &str, index: usize) -> SourceId {
     let uid = format!("{pod}-uid");
     let owner = VolumeOwner::Pod { namespace: "default".into(), name: pod.into(), uid };
@@ -202,7 +202,7 @@ pub fn source(key_type: &str) -> CertificateSource {
     }
 }
 
-/// A pod's certificate of which nothing is shown.
+/// Returns a pod's certificate without published state.
 pub fn pod(name: &str, index: usize) -> ManagedCertificate {
     let subject = CertificateSubject::Pod { service_account: "frontend".into() };
     shown(id(name, index), subject)
@@ -222,7 +222,7 @@ pub fn minutes(minutes: i64) -> Span {
     Span::minutes(minutes)
 }
 
-/// Numbers from 0 to 1 that are never twice the same in a row, and always the same in all.
+/// Returns a deterministic sequence of numbers from 0 to 1 without repeats in a row.
 fn sequence() -> crate::node_certificates::RandomSource {
     let step = AtomicU64::new(0);
     Arc::new(move || {

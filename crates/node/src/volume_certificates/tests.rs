@@ -1,4 +1,4 @@
-//! Lives of nodes in virtual time, on a server that does as it is told.
+//! Runs of nodes in virtual time, against a scripted server.
 
 mod anchors;
 mod restarts;
@@ -17,7 +17,7 @@ use crate::key_pair::matches_key;
 
 const DAY: SigningPolicy = SigningPolicy::Issue(Span::DAY);
 
-/// The leaf of a pair, which is for the key of the pair.
+/// Returns the leaf, checked against the key of the pair.
 fn leaf(pair: &CredentialBundle) -> ForeignCertificate {
     let chain = pem::certificates(pair.chain.as_bytes()).unwrap();
     let leaf = ForeignCertificate::from_der(&chain[0]).unwrap();
@@ -85,7 +85,7 @@ async fn refusal_is_reported_and_retried() {
         let created = node.server.created();
         let keys = created.iter().map(|made| made["spec"]["stubPKCS10Request"].to_string());
         assert_eq!(keys.collect::<BTreeSet<_>>().len(), 5, "each with a key of its own");
-        // One minute, two, four and eight, more or less.
+        // About one minute, two, four and eight.
         let at = node.server.call_times("create");
         for (gap, times) in at.windows(2).zip([1, 2, 4, 8]) {
             let gap = (gap[1] - gap[0]).as_secs_f64() / 60.0 / f64::from(times);
@@ -108,7 +108,7 @@ async fn the_old_pair_is_served_while_another_is_refused() {
     node.server.until(|server| server.created().len() == 4).await;
     assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain);
     assert_eq!(life.states(), [("fresh", 1)].into());
-    // It grows old, and is told so once.
+    // It becomes overdue, and that is reported once.
     let overdue = |server: &ScriptedApi| {
         server.events().iter().any(|e| e["reason"] == "CertificateOverdueForRefresh")
     };
@@ -157,7 +157,7 @@ async fn pending_request_is_recreated_only_after_deletion() {
     let mut life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     node.server.until(|server| server.created().len() == 1).await;
-    // A day in which somebody removes what is left over, every twenty minutes.
+    // A day in which leftovers are removed every twenty minutes.
     for _ in 0..72 {
         tokio::time::sleep(Duration::from_secs(20 * 60)).await;
         node.server.delete_all();
@@ -172,7 +172,7 @@ async fn pending_request_is_recreated_only_after_deletion() {
     });
     assert_eq!(asks.collect::<BTreeSet<_>>().len(), 1, "it is the same ask, with the same key");
     assert_eq!(life.states(), [("not_yet_issued", 1)].into());
-    // And while it is there, nothing is made.
+    // While it exists, no other is created.
     node.server.until(|server| !server.names().is_empty()).await;
     let before = node.server.created().len();
     tokio::time::sleep(Duration::from_secs(86_400)).await;
@@ -243,7 +243,7 @@ async fn changes_during_watch_outage_are_detected() {
         node.server.heal();
         let healed = tokio::time::Instant::now();
         leaf(&life.ready(&id("web", 0)).await);
-        // The watch is begun again within half a minute; what is gone is asked for a minute later.
+        // The watch is restarted within half a minute; a deleted request is retried a minute later.
         assert!(healed.elapsed() < Duration::from_secs(120), "{:?}", healed.elapsed());
         assert_eq!(node.server.created().len(), if answered { 1 } else { 2 });
     }
@@ -311,7 +311,7 @@ async fn a_host_asks_with_a_signing_request() {
     wanted.source.user_annotations = BTreeMap::from([("example.com/a".into(), "b".into())]);
     life.certificates.ensure(&host_id("edge"), wanted);
     node.server.until(|server| server.created().len() == 1).await;
-    // People take their time.
+    // Approval by people takes long.
     tokio::time::sleep(Duration::from_secs(5 * 3600)).await;
     assert_eq!(node.server.created().len(), 1);
     let made = node.server.created().remove(0);

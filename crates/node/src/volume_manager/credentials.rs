@@ -24,7 +24,8 @@ pub struct VolumeCredentials {
 }
 
 impl VolumeCredentials {
-    /// Requests what a volume needs. Tokens `found` on the disk are used as long as they are valid.
+    /// Requests the credentials of a volume. Tokens `found` on disk are used as long as they are
+    /// valid.
     pub fn request(
         &self,
         id: &VolumeId,
@@ -59,12 +60,12 @@ impl VolumeCredentials {
         }
     }
 
-    /// Ends the requests for certificates that the volumes of an owner do not need any more.
+    /// Stops requests for certificates that the volumes of an owner no longer need.
     pub fn retain_certificates(&self, owner: &VolumeOwner, volumes: &VolumeTable) {
         self.certificates.retain(owner, &volumes.certificate_sources(owner));
     }
 
-    /// Ends all requests for an owner without volumes.
+    /// Stops all requests for an owner without volumes.
     pub fn forget(&self, owner: &VolumeOwner) {
         self.tokens.forget(owner);
         self.certificates.retain(owner, &[]);

@@ -13,7 +13,7 @@ pub fn bundle_sources(definition: &VolumeDefinition) -> impl Iterator<Item = &Bu
     })
 }
 
-/// The ConfigMaps and Secrets, which are in this namespace.
+/// Returns the ConfigMaps and Secrets of a definition, in this namespace.
 pub fn objects<'a>(
     definition: &'a VolumeDefinition,
     namespace: &'a str,
@@ -29,7 +29,7 @@ pub fn objects<'a>(
     })
 }
 
-/// The tokens, each with the index of its source.
+/// Returns the token sources, each with its index.
 pub fn tokens(definition: &VolumeDefinition) -> impl Iterator<Item = (usize, &TokenSource)> {
     definition.sources.iter().filter_map(|(index, source)| match source {
         ProjectedSource::Token(source) => Some((*index, source)),
@@ -37,7 +37,7 @@ pub fn tokens(definition: &VolumeDefinition) -> impl Iterator<Item = (usize, &To
     })
 }
 
-/// The certificates, each with the index of its source.
+/// Returns the certificate sources, each with its index.
 pub fn certificates(
     definition: &VolumeDefinition,
 ) -> impl Iterator<Item = (usize, &CertificateSource)> {
@@ -47,12 +47,12 @@ pub fn certificates(
     })
 }
 
-/// Whether it has a `downwardAPI` source, whose files change with the pod.
+/// Returns whether it has a `downwardAPI` source, whose files change with the pod.
 pub fn has_downward(definition: &VolumeDefinition) -> bool {
     definition.sources.iter().any(|(_, source)| matches!(source, ProjectedSource::Downward(_)))
 }
 
-/// Whether it has a source that static pods cannot have, because nobody authorizes them.
+/// Returns whether it has a source that static pods cannot have, because nobody authorizes them.
 pub fn needs_server(definition: &VolumeDefinition) -> bool {
     let is_such = |source: &ProjectedSource| {
         matches!(source, ProjectedSource::Bundle(_) | ProjectedSource::Certificate(_))

@@ -1,9 +1,9 @@
-//! What the machine has, which is the limit of pods that have none.
+//! Resources of the host, the default limits of containers without limits.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Processors and memory, as quantities. What cannot be found out is not in it.
+/// CPU and memory as quantities. Unknown resources are missing.
 pub static RESOURCES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().ok().map(|number| number.to_string());
     let memory = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
@@ -11,7 +11,7 @@ pub static RESOURCES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
     resources.into_iter().filter_map(|(name, amount)| Some((name.to_owned(), amount?))).collect()
 });
 
-/// All memory, of what the system says of it.
+/// Parses the total memory from `/proc/meminfo`.
 fn total(text: &str) -> Option<String> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes = line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?;

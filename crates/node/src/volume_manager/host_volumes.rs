@@ -16,7 +16,7 @@ use windlass_runtime::durable::{DiskError, FileSystem};
 /// Directory below the root directory with the certificate state of all projections.
 const STATE_DIRECTORY: &str = "projections";
 
-/// Directory with the certificate state of one projection.
+/// Returns the directory with the certificate state of one projection.
 pub fn state_directory(root_dir: &Path, name: &str) -> PathBuf {
     root_dir.join(STATE_DIRECTORY).join(name)
 }
@@ -44,7 +44,7 @@ pub struct HostChanges {
 }
 
 impl HostTracker {
-    /// Takes over the projections that exist now, and returns what changed.
+    /// Replaces the set of projections, and returns what changed.
     pub fn sync(&mut self, projections: &[Arc<HostProjection>]) -> HostChanges {
         let id = |name: &str| VolumeId { owner: VolumeOwner::Host, name: name.to_owned() };
         let wanted = projections.iter().map(|one| (id(&one.name), one.clone()));
@@ -58,7 +58,7 @@ impl HostTracker {
     }
 }
 
-/// The volume of a projection.
+/// Returns the volume of a projection.
 pub fn host_volume(projection: &Arc<HostProjection>, files: &FileSystem) -> VolumeSpec {
     let definition = match is_path_element(&projection.name) {
         true => Ok(Arc::new(projection.definition.clone())),
@@ -72,7 +72,7 @@ pub fn host_volume(projection: &Arc<HostProjection>, files: &FileSystem) -> Volu
     }
 }
 
-/// Why a name cannot become a directory.
+/// Returns why a name cannot become a directory.
 pub fn invalid_name(name: &str) -> String {
     format!("{name:?} is not a valid directory name")
 }

@@ -9,7 +9,7 @@ use crate::volume::id::{VolumeId, VolumeOwner};
 /// Volume jobs that run at the same time.
 const MAX_VOLUME_JOBS: usize = 8;
 
-/// What a job is for.
+/// The subject of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobKind {
     /// A job on this volume, with its serial number.
@@ -52,7 +52,7 @@ impl<R: Send + 'static> JobRunner<R> {
         }
     }
 
-    /// The next volume whose job may start; `None` if none waits or enough jobs run.
+    /// Returns the next volume whose job may start; `None` if none waits or enough jobs run.
     pub fn next_volume(&mut self) -> Option<VolumeId> {
         if self.busy.len() >= MAX_VOLUME_JOBS {
             return None;
@@ -62,30 +62,30 @@ impl<R: Send + 'static> JobRunner<R> {
         Some(id)
     }
 
-    /// Whether the volume has no job and waits for none.
+    /// Returns whether the volume has no job and waits for none.
     pub fn is_idle(&self, id: &VolumeId) -> bool {
         !self.is_busy(id) && !self.wanted.contains(id)
     }
 
-    /// Whether a job on the volume is running.
+    /// Returns whether a job on the volume is running.
     pub fn is_busy(&self, id: &VolumeId) -> bool {
         self.busy.contains(id)
     }
 
-    /// Whether a job on a volume of this pod is running.
+    /// Returns whether a job on a volume of this pod is running.
     pub fn is_pod_busy(&self, pod_uid: &str) -> bool {
         self.busy
             .iter()
             .any(|id| matches!(&id.owner, VolumeOwner::Pod { uid, .. } if uid == pod_uid))
     }
 
-    /// Starts a job that blocks its thread.
+    /// Starts a job on a blocking thread.
     pub fn spawn_blocking(&mut self, kind: JobKind, job: impl FnOnce() -> R + Send + 'static) {
         let id = self.jobs.spawn_blocking(job).id();
         self.start(id, kind);
     }
 
-    /// Starts a job that waits for the API server.
+    /// Starts an asynchronous job that calls the API server.
     pub fn spawn(&mut self, kind: JobKind, job: impl Future<Output = R> + Send + 'static) {
         let id = self.jobs.spawn(job).id();
         self.start(id, kind);
@@ -98,7 +98,7 @@ impl<R: Send + 'static> JobRunner<R> {
         self.running.insert(id, kind);
     }
 
-    /// Waits for the next job to end; `None` if none is running. A panic is an error.
+    /// Waits for the next job to end; `None` if none is running. A panic is returned as an error.
     pub async fn join_next(&mut self) -> Option<(JobKind, Result<R, String>)> {
         let (id, result) = match self.jobs.join_next_with_id().await? {
             Ok((id, result)) => (id, Ok(result)),

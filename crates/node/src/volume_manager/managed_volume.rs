@@ -29,10 +29,10 @@ pub enum OwnerObject {
     Host(Arc<HostProjection>),
 }
 
-/// What the owner wants a volume to be.
+/// Desired state of a volume, as its owner defines it.
 pub struct VolumeSpec {
     pub owner: OwnerObject,
-    /// What it is to hold, or what is wrong with it.
+    /// The validated definition, or what is wrong with it.
     pub definition: Result<Arc<VolumeDefinition>, BlockedReason>,
     pub readers: VolumeReaders,
     /// `None` if a name in its path is invalid; the definition is an error then.
@@ -46,9 +46,9 @@ pub struct ManagedVolume {
     pub spec: VolumeSpec,
     /// Monotonic time at which it was added.
     added: Duration,
-    /// Monotonic time at which the files are compared with the disk: somebody may have damaged them.
+    /// Monotonic time at which the files are compared with the disk, in case they were damaged.
     pub check_at: Duration,
-    /// What its selections of bundles came to when it was last planned.
+    /// Resolved bundle selections of the last plan.
     pub selections: Vec<Arc<SelectionState>>,
     state: VolumeState,
 }
@@ -69,12 +69,12 @@ impl ManagedVolume {
         &self.state
     }
 
-    /// The definition, unless it is invalid or the volume is abandoned.
+    /// Returns the definition, unless it is invalid or the volume is abandoned.
     pub fn definition(&self) -> Option<&Arc<VolumeDefinition>> {
         self.spec.definition.as_ref().ok().filter(|_| self.state != VolumeState::Abandoned)
     }
 
-    /// The namespace of its ConfigMaps and Secrets.
+    /// Returns the namespace of its ConfigMaps and Secrets.
     pub fn namespace(&self) -> &str {
         match &self.spec.owner {
             OwnerObject::Pod(pod) => pod.metadata.namespace.as_deref().unwrap_or_default(),
@@ -82,7 +82,7 @@ impl ManagedVolume {
         }
     }
 
-    /// Whether its pod is being deleted.
+    /// Returns whether its pod is being deleted.
     pub fn is_pod_deleted(&self) -> bool {
         match &self.spec.owner {
             OwnerObject::Pod(pod) => pod.metadata.deletion_timestamp.is_some(),
@@ -90,20 +90,20 @@ impl ManagedVolume {
         }
     }
 
-    /// Monotonic time of its next job, if nothing changes before.
+    /// Returns the monotonic time of its next job, if nothing changes before.
     pub fn due_at(&self) -> Option<Duration> {
         let check = Some(self.check_at).filter(|_| self.state.is_maintained());
         let retry = self.state.failure().map(|failure| failure.retry_at);
         check.into_iter().chain(retry).min()
     }
 
-    /// Its ConfigMaps and Secrets.
+    /// Returns its ConfigMaps and Secrets.
     pub fn objects(&self) -> impl Iterator<Item = ObjectId> + '_ {
         let definition = self.definition().into_iter();
         definition.flat_map(|definition| dependencies::objects(definition, self.namespace()))
     }
 
-    /// Applies an event, and logs what the change means for its files.
+    /// Applies an event, and logs its effect on the files.
     pub fn apply(&mut self, id: &VolumeId, event: VolumeEvent) {
         let before = self.state.clone();
         self.state = std::mem::replace(&mut self.state, VolumeState::Abandoned).step(event);
@@ -125,8 +125,8 @@ impl ManagedVolume {
         }
     }
 
-    /// Records a completed write. Returns how long the delivery of each bundle took that came while the
-    /// volume was there and was not in its files yet.
+    /// Records a completed write. Returns the delivery time of each bundle that arrived while the
+    /// volume existed and was not in its files yet.
     pub fn apply_write(
         &mut self,
         id: &VolumeId,
@@ -183,7 +183,7 @@ impl ManagedVolume {
         times
     }
 
-    /// The report for metrics, the status file and NodeTrust; `None` if it is abandoned.
+    /// Returns the report for metrics, the status file and NodeTrust; `None` if it is abandoned.
     pub fn report(&self) -> Option<VolumeReport> {
         if self.state == VolumeState::Abandoned {
             return None;
@@ -212,7 +212,7 @@ impl ManagedVolume {
     }
 }
 
-/// The types of the sources of a definition, in their order.
+/// Returns the types of the sources of a definition, in order.
 pub fn source_types(definition: &VolumeDefinition) -> Vec<SourceType> {
     definition.sources.iter().map(|(_, source)| SourceType::from_source(source)).collect()
 }

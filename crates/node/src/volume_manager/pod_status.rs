@@ -1,11 +1,11 @@
-//! Tells pods how their volumes are: a `FailedMount` event, and a condition.
+//! Reports the state of volumes to their pods: a `FailedMount` event and a condition.
 //!
-//! The condition `windlass.dev/VolumesReady` is `True` when all volumes have the files that they
-//! should have. It is `False` with the reason `FailedMount` when one has none, and with
-//! `KeepingOldContent` when all have files, but one has older ones than it should: the application
-//! goes on, and somebody should know. It is written when it changes, and only then.
+//! The condition `windlass.dev/VolumesReady` is `True` when all volumes are up to date. It is
+//! `False` with the reason `FailedMount` when a volume has no files, and with `KeepingOldContent`
+//! when all have files but one is stale: the application continues, and an operator should know. It
+//! is written only when it changes.
 //!
-//! This is a courtesy to people: what cannot be written holds up nothing.
+//! Reports are best effort: a failed write blocks nothing.
 
 mod report_state;
 
@@ -61,11 +61,11 @@ pub struct PodStatusReporter {
     rest: Duration,
 }
 
-/// Why the server did not do it.
+/// Why a write to the server failed.
 enum StatusWriteError {
     /// The server rejected the request with this HTTP status.
     Refused(u16),
-    /// The server did not answer, or could not be reached.
+    /// The server did not respond, or could not be reached.
     Unreachable,
 }
 
@@ -84,7 +84,7 @@ impl PodStatusReporter {
         }
     }
 
-    /// Tells until nobody has anything to say any more.
+    /// Writes reports until all senders are gone.
     pub async fn run(mut self, mut news: UnboundedReceiver<PodReport>) {
         loop {
             while let Ok(tell) = news.try_recv() {
@@ -119,7 +119,7 @@ impl PodStatusReporter {
         match tell {
             PodReport::Pod(pod, mounts) => {
                 let Some(uid) = pod.metadata.uid.clone() else { return };
-                // They become parts of an address.
+                // They become parts of a URL.
                 let names = [&pod.metadata.name, &pod.metadata.namespace];
                 if !names.iter().all(|name| name.as_deref().is_some_and(is_path_element)) {
                     return;
@@ -134,7 +134,7 @@ impl PodStatusReporter {
         }
     }
 
-    /// What is to be done now, or when there is something.
+    /// Returns the next update, or the time at which one is due.
     fn next(&mut self, now: Duration) -> Result<(String, StatusUpdate), Option<Duration>> {
         let mut wait = None::<Duration>;
         for (uid, told) in &self.pods {
@@ -172,7 +172,7 @@ impl PodStatusReporter {
                 let (now, random) = ((self.clock)().since, (self.random)());
                 let Some(told) = self.pods.get_mut(uid) else { return };
                 match outcome {
-                    // One that is gone, or has another UID, needs none.
+                    // A pod that is gone or has another UID needs no condition.
                     Ok(()) | Err(StatusWriteError::Refused(404 | 409)) => {
                         told.condition_written(condition, now)
                     }
@@ -182,7 +182,7 @@ impl PodStatusReporter {
         }
     }
 
-    /// Leaves a server alone that does not answer.
+    /// Backs off from a server that does not respond.
     fn note_answer(&mut self, failure: Option<&StatusWriteError>) {
         match failure {
             None | Some(StatusWriteError::Refused(_)) => self.failures = 0,
@@ -211,7 +211,7 @@ impl PodStatusReporter {
         if let (false, Some(condition)) = (same, condition.as_object_mut()) {
             condition.insert("lastTransitionTime".into(), text(now).into());
         }
-        // With its UID, it is this pod or none.
+        // The UID makes sure that it is this pod and no namesake.
         let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace_of(pod));
         let params = PatchParams::default();

@@ -47,8 +47,8 @@ impl PodTeardown {
         self.is_removed && !self.is_running
     }
 
-    /// `is_written`: whether one of its volumes is being written. `is_due`: whether the server waits
-    /// for the confirmation.
+    /// Returns the next step. `is_written`: whether one of its volumes is being written. `is_due`:
+    /// whether the server waits for the confirmation.
     fn next_step(
         &self,
         now: Duration,
@@ -68,7 +68,7 @@ impl PodTeardown {
 }
 
 impl PodTeardowns {
-    /// Starts the teardown of a pod anew.
+    /// Starts the teardown of a pod, discarding an earlier one.
     pub fn start(&mut self, uid: &str) {
         self.pods.insert(uid.to_owned(), PodTeardown::default());
     }
@@ -78,7 +78,7 @@ impl PodTeardowns {
         self.pods.entry(uid.to_owned()).or_default();
     }
 
-    /// Starts the teardown of a pod of which a directory was found, also when it was removed before.
+    /// Starts the teardown of a pod whose directory was found, even if it was removed before.
     pub fn restart(&mut self, uid: &str) {
         let teardown = self.pods.entry(uid.to_owned()).or_default();
         if !teardown.is_running {
@@ -87,7 +87,8 @@ impl PodTeardowns {
         }
     }
 
-    /// Ends the teardown of a pod that needs volumes again. False if it has to be completed first.
+    /// Cancels the teardown of a pod that needs volumes again. Returns false if it must complete
+    /// first.
     pub fn try_cancel(&mut self, uid: &str) -> bool {
         if self.pods.get(uid).is_some_and(|teardown| !teardown.is_complete()) {
             return false;
@@ -96,18 +97,18 @@ impl PodTeardowns {
         true
     }
 
-    /// Forgets completed teardowns of pods that the server does not have any more.
+    /// Forgets completed teardowns of pods that no longer exist on the server.
     pub fn forget_complete(&mut self, exists: impl Fn(&str) -> bool) {
         self.pods.retain(|uid, teardown| exists(uid) || !teardown.is_complete());
     }
 
-    /// Monotonic time of the next retry.
+    /// Returns the monotonic time of the next retry.
     pub fn next_retry(&self) -> Option<Duration> {
         let waiting = self.pods.values().filter(|teardown| !teardown.is_running);
         waiting.filter_map(|teardown| teardown.retry_at).min()
     }
 
-    /// The steps to start now; each must be ended with [`PodTeardowns::finish`].
+    /// Returns the steps to start now; each must be ended with [`PodTeardowns::finish`].
     pub fn start_steps(
         &mut self,
         now: Duration,
@@ -160,7 +161,7 @@ impl PodTeardowns {
     }
 }
 
-/// Deletes a pod whose directories are removed. The UID makes sure that it is not a successor.
+/// Deletes a pod whose directories are removed. The UID precondition protects a successor.
 pub async fn confirm_deletion(client: Client, pod: &Pod) -> Result<(), String> {
     let meta = &pod.metadata;
     let (Some(namespace), Some(name)) = (meta.namespace.as_deref(), meta.name.as_deref()) else {
@@ -178,7 +179,7 @@ pub async fn confirm_deletion(client: Client, pod: &Pod) -> Result<(), String> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     match timeout(PATIENCE, pods.delete(name, &params)).await {
         Ok(Ok(_)) => Ok(()),
-        // It is gone, or another pod has its name.
+        // The pod is gone, or a namesake replaced it.
         Ok(Err(kube::Error::Api(status))) if matches!(status.code, 404 | 409) => Ok(()),
         Ok(Err(error)) => Err(describe(&error)),
         Err(_) => Err("request timed out".into()),

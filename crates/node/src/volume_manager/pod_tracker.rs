@@ -41,14 +41,15 @@ pub struct PodTracker {
     teardowns: PodTeardowns,
     /// When the grace period of the next pod ends.
     next_deletion: Option<OffsetDateTime>,
-    /// Monotonic time of the next search for directories without a pod. None is made before it is known which pods exist.
+    /// Monotonic time of the next search for directories without a pod. `None` until the pods are
+    /// known.
     sweep_at: Option<Duration>,
 }
 
 /// Difference between two lists of pods.
 #[derive(Debug, Default, PartialEq)]
 pub struct PodChanges {
-    /// Pods that have no volumes any more. Their teardown has started.
+    /// Pods that no longer have volumes. Their teardown has started.
     pub removed: Vec<Arc<Pod>>,
     pub applied: Vec<AppliedPod>,
 }
@@ -76,12 +77,13 @@ impl PodTracker {
         self.pods.get(uid)
     }
 
-    /// Who managed the volumes at the last sync.
+    /// Returns who managed the volumes at the last sync.
     pub fn ownership(&self) -> PodOwnership {
         self.ownership
     }
 
-    /// Takes over the pods that exist now, and returns what changed. Nothing changes while the ownership is unknown.
+    /// Replaces the set of pods, and returns what changed. Nothing changes while the ownership is
+    /// unknown.
     pub fn sync(
         &mut self,
         all: &BTreeMap<String, Arc<Pod>>,
@@ -127,22 +129,23 @@ impl PodTracker {
         Some(AppliedPod { pod: pod.clone(), before })
     }
 
-    /// Whether the grace period of a pod has ended since the last sync.
+    /// Returns whether the grace period of a pod has ended since the last sync.
     pub fn is_sync_due(&self, now: OffsetDateTime) -> bool {
         self.next_deletion.is_some_and(|at| at <= now)
     }
 
-    /// Time until the grace period of the next pod ends.
+    /// Returns the time until the grace period of the next pod ends.
     pub fn time_until_sync(&self, now: OffsetDateTime) -> Option<Duration> {
         self.next_deletion.map(|at| Duration::try_from(at - now).unwrap_or_default())
     }
 
-    /// Monotonic time of the next sweep or retry.
+    /// Returns the monotonic time of the next sweep or retry.
     pub fn next_due(&self) -> Option<Duration> {
         self.sweep_at.into_iter().chain(self.teardowns.next_retry()).min()
     }
 
-    /// Whether to search for directories without a pod now. If so, the next search is at `next`.
+    /// Returns whether to search for directories without a pod now. If so, the next search is at
+    /// `next`.
     pub fn start_sweep(&mut self, now: Duration, next: Duration) -> bool {
         let is_due = self.sweep_at.is_some_and(|at| at <= now);
         if is_due {
@@ -151,14 +154,14 @@ impl PodTracker {
         is_due
     }
 
-    /// Starts the teardown of pods of which a directory was found and that have no volumes.
+    /// Starts the teardown of pods without volumes whose directories were found.
     pub fn finish_sweep(&mut self, uids: Vec<String>) {
         for uid in uids.iter().filter(|uid| !self.pods.contains_key(*uid)) {
             self.teardowns.restart(uid);
         }
     }
 
-    /// The teardown steps to start now. `all` are the pods that the server has.
+    /// Returns the teardown steps to start now. `all` are the pods on the server.
     pub fn start_teardown_steps(
         &mut self,
         all: &BTreeMap<String, Arc<Pod>>,
@@ -187,7 +190,7 @@ fn needs_volumes(pod: &Pod, now: OffsetDateTime) -> bool {
     !is_terminated(pod) && deletion_time(pod).is_none_or(|at| at > now)
 }
 
-/// Whether the server waits for the confirmation that a pod is gone.
+/// Returns whether the server waits for the confirmation that a pod is gone.
 fn is_deletion_due(pod: &Pod, now: ClockReading) -> bool {
     deletion_time(pod).is_some_and(|at| at <= now.wall || is_terminated(pod))
 }

@@ -19,7 +19,7 @@ const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 const STATIC_POD: &str =
     "static pods cannot have clusterTrustBundle and podCertificate sources in their volumes";
 
-/// The projected volumes of a pod, each valid or with the reason why not.
+/// Returns the projected volumes of a pod, each valid or with the reason why not.
 pub fn pod_volumes(pod: &Arc<Pod>, root: &PodVolumesRoot) -> Vec<(VolumeId, VolumeSpec)> {
     let owner = pod_owner(pod);
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
@@ -49,25 +49,26 @@ pub fn pod_volumes(pod: &Arc<Pod>, root: &PodVolumesRoot) -> Vec<(VolumeId, Volu
     volumes.collect()
 }
 
-/// Whether two versions of a pod have the same volumes, written for the same user and group.
+/// Returns whether two versions of a pod have the same volumes, written for the same user and
+/// group.
 pub fn has_same_volumes(before: &Pod, after: &Pod) -> bool {
     projected(before).eq(projected(after))
         && VolumeReaders::from_pod(before) == VolumeReaders::from_pod(after)
 }
 
-/// The end of the grace period of a pod that is being deleted.
+/// Returns the end of the grace period of a pod that is being deleted.
 pub fn deletion_time(pod: &Pod) -> Option<OffsetDateTime> {
     let at = pod.metadata.deletion_timestamp.as_ref()?;
     OffsetDateTime::from_unix_timestamp_nanos(at.0.as_nanosecond()).ok()
 }
 
-/// Whether all containers of a pod have terminated for good.
+/// Returns whether all containers of a pod have terminated for good.
 pub fn is_terminated(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// The owner of a pod's volumes.
+/// Returns the owner of a pod's volumes.
 pub fn pod_owner(pod: &Pod) -> VolumeOwner {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let meta = &pod.metadata;

@@ -1,8 +1,8 @@
-//! Where the volumes of pods are, and whose that directory is.
+//! The directory of pod volumes, and the check that it belongs to the agent.
 //!
-//! UIDs and names of volumes come from the server and become names on the disk: each has to be one
-//! element of a path. And what this agent has not made it does not remove: somebody may have pointed
-//! it at a directory that another program uses.
+//! UIDs and volume names come from the server and become file names, so each must be a single path
+//! element. The agent does not remove what it did not create: it may have been pointed at a
+//! directory of another program.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use super::tmpfs;
 use crate::volume::writer::{GUARDED, VolumeWriter};
 use windlass_runtime::durable::{DiskError, FileAccess, FileSystem, PRIVATE_MODE};
 
-/// The directory of all pods.
+/// Name of the directory of all pods.
 const PODS: &str = "pods";
-/// What says that it is ours.
+/// Marker file of directories that the agent created.
 const MARK: &str = ".windlass";
-/// The longest name that a directory can have.
+/// Longest name of a directory, in bytes.
 const MAX_NAME: usize = 255;
 
-/// The directory of all pods.
+/// The directory of all pod volumes.
 pub struct PodVolumesRoot {
     pods: PathBuf,
     files: FileSystem,
-    /// Whether it is to be memory, where possible.
+    /// Whether to mount a tmpfs, where possible.
     memory: bool,
     prepared: Mutex<bool>,
 }
 
-/// Why there can be no volumes.
+/// Why the directory of pod volumes cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PodVolumesRootError {
-    /// The disk did not do it.
+    /// A disk operation failed, for this reason.
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// The directory contains files of another program; the agent does not touch it.
@@ -39,13 +39,13 @@ pub enum PodVolumesRootError {
     Foreign(PathBuf),
 }
 
-/// Whether a text is one element of a path, and not one that means something else.
+/// Returns whether a text is a single path element other than `.` and `..`.
 pub fn is_path_element(name: &str) -> bool {
     let is_plain = !name.is_empty() && !name.starts_with('.') && name.len() <= MAX_NAME;
     is_plain && !name.contains(['/', '\0'])
 }
 
-/// Gives back the memory that volumes of pods were in, when there are none. For when the agent ends.
+/// Unmounts the tmpfs of pod volumes if it is empty; called at shutdown.
 pub fn release(root_dir: &Path) {
     tmpfs::unmount_tmpfs(&root_dir.join(PODS), &[MARK]);
 }
@@ -55,19 +55,19 @@ impl PodVolumesRoot {
         Self { pods: root_dir.join(PODS), files, memory, prepared: Mutex::new(false) }
     }
 
-    /// Writes a volume. None if a name is none.
+    /// Returns the writer of a volume; `None` if a name is invalid.
     pub fn volume(&self, uid: &str, name: &str) -> Option<VolumeWriter> {
         let is_good = is_path_element(uid) && is_path_element(name);
         let path = || Path::new(uid).join("volumes/kubernetes.io~projected").join(name);
         is_good.then(|| VolumeWriter::below(&self.pods, &path(), self.files.clone()))
     }
 
-    /// Where the state of a pod's certificates is. Only for UIDs that are names.
+    /// Returns the directory of a pod's certificate state. The UID must be a valid path element.
     pub fn certificates(&self, uid: &str) -> PathBuf {
         self.pods.join(uid).join("certificates")
     }
 
-    /// Makes it, as memory where that is wanted and possible. Once that is done, it is quick.
+    /// Creates the directory, as a tmpfs where wanted and possible. Later calls are cheap.
     pub fn prepare(&self) -> Result<(), PodVolumesRootError> {
         let mut prepared = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if !*prepared {
@@ -88,7 +88,7 @@ impl PodVolumesRoot {
         Ok(())
     }
 
-    /// Takes the permissions of other users away, which earlier versions gave.
+    /// Removes the permissions of other users, which earlier versions granted.
     fn restrict_permissions(&self) -> Result<(), DiskError> {
         let Some(pods) = self.files.open_directory(&self.pods)? else { return Ok(()) };
         let there = pods.access()?;
@@ -100,13 +100,13 @@ impl PodVolumesRoot {
         let (from, to) = (format!("{:04o}", there.mode), format!("{mode:04o}"));
         match pods.set_access(&FileAccess { mode, owner: None, group: None }) {
             Ok(()) => tracing::info!(%directory, from, to, "restricted access to pod volumes"),
-            // It belongs to somebody else, who let us in.
+            // The directory belongs to another user, who gave us access.
             Err(error) => tracing::warn!(%error, "cannot restrict access to pod volumes"),
         }
         Ok(())
     }
 
-    /// The UIDs of which there is something.
+    /// Returns the UIDs of pods that have a directory.
     pub fn uids(&self) -> Result<Vec<String>, DiskError> {
         if !self.is_owned_by_agent()? {
             return Ok(Vec::new());
@@ -116,7 +116,7 @@ impl PodVolumesRoot {
         Ok(names)
     }
 
-    /// Removes everything of a pod.
+    /// Removes all directories of a pod.
     pub fn remove(&self, uid: &str) -> Result<(), DiskError> {
         if !is_path_element(uid) || !self.is_owned_by_agent()? {
             return Ok(());
@@ -126,7 +126,8 @@ impl PodVolumesRoot {
         pods.sync()
     }
 
-    /// Whether this agent, or an earlier one, has made it. An empty one may be anybody's.
+    /// Returns whether this agent, or an earlier one, created the directory. An empty one may be
+    /// taken over.
     fn is_owned_by_agent(&self) -> Result<bool, DiskError> {
         let names = self.files.list_names(&self.pods)?;
         Ok(names.is_empty() || names.iter().any(|name| name == MARK))
@@ -167,7 +168,7 @@ mod tests {
         place.remove("u1").unwrap();
         assert!(theirs.exists());
         assert!(matches!(place.prepare(), Err(PodVolumesRootError::Foreign(_))));
-        // One that is empty is taken, and from then on everything in it is ours.
+        // An empty directory is taken over, and its later content is ours.
         std::fs::remove_dir_all(dir.path().join("pods/u1")).unwrap();
         place.prepare().unwrap();
         std::fs::create_dir_all(&theirs).unwrap();
@@ -197,12 +198,12 @@ mod tests {
         }
         // Containers have it mounted, and run as any user.
         assert_eq!(mode("pods/u1/volumes/kubernetes.io~projected/tls"), 0o755);
-        // As an earlier version has left it.
+        // The mode that an earlier version left.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path().join("pods"), open).unwrap();
         PodVolumesRoot::new(dir.path(), FileSystem::default(), false).prepare().unwrap();
         assert_eq!(mode("pods"), 0o750);
-        // One that another program uses is not touched.
+        // A directory of another program is not touched.
         let other = tempfile::tempdir().unwrap();
         let theirs = other.path().join("pods");
         std::fs::create_dir_all(theirs.join("u1")).unwrap();
@@ -223,7 +224,7 @@ mod tests {
         let covered = device();
         let inside = dir.path().join("pods/u1/volumes");
         std::fs::create_dir_all(&inside).unwrap();
-        // Whoever begins anew finds it as it is.
+        // A restarted agent finds the mount as it is.
         let again = PodVolumesRoot::new(dir.path(), FileSystem::default(), true);
         again.prepare().unwrap();
         assert_eq!(again.uids().unwrap(), ["u1"]);
@@ -234,7 +235,7 @@ mod tests {
         release(dir.path());
         let bare = std::os::unix::fs::MetadataExt::dev(&dir.path().metadata().unwrap());
         assert_eq!(device(), bare);
-        // Where nobody may mount, or all of it is memory, it was there all the time.
+        // Without mount permission, or on a tmpfs, the files were in place all the time.
         PodVolumesRoot::new(dir.path(), FileSystem::default(), false).prepare().unwrap();
     }
 }

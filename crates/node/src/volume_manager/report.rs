@@ -1,4 +1,4 @@
-//! What is known of each volume, for metrics, people and the server.
+//! State of each volume, for metrics, the status file and the server.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,17 +21,17 @@ pub type VolumeReports = Arc<BTreeMap<VolumeId, Arc<VolumeReport>>>;
 pub struct VolumeReport {
     /// Absolute path of the volume's directory on the host.
     pub directory: PathBuf,
-    /// Of what it is made.
+    /// Types of the volume's sources, in order.
     pub sources: Vec<SourceType>,
     /// Whether the volume was written at least once, possibly with older content.
     pub ready: bool,
-    /// Why it does not have those that it should have now.
+    /// Why the files are not up to date; `None` if they are.
     pub blocked: Option<String>,
-    /// When its files last changed, in this life of the process.
+    /// When this process last changed the files.
     pub changed: Option<OffsetDateTime>,
-    /// Which anchors are in its files: one for each source of anchors.
+    /// Anchors in its files, one entry for each `clusterTrustBundle` source.
     pub anchors: Vec<AnchorsReport>,
-    /// Which certificates are in its files.
+    /// Certificates in the files of the volume.
     pub certificates: Vec<CertificateReport>,
 }
 
@@ -55,7 +55,7 @@ pub struct CertificateReport {
 }
 
 impl CertificateReport {
-    /// The first certificate of a chain (PEM), if it can be read. A key before it is not decoded.
+    /// Parses the first certificate of a PEM chain, if it is valid. A key before it is not decoded.
     pub fn from_chain(signer: &str, chain: &[u8]) -> Option<CertificateReport> {
         let begin = chain.windows(BEGIN.len()).position(|window| window == BEGIN)?;
         let leaf = labelled_certificates(chain.get(begin..)?).next()?;
@@ -78,32 +78,32 @@ impl CertificateReport {
 /// The trust anchors that one `clusterTrustBundle` source delivered to its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnchorsReport {
-    /// Which bundles were asked for.
+    /// The bundles that the source selects.
     pub select: BundleSelector,
-    /// Whether there may be none.
+    /// Whether the bundles may be missing.
     pub optional: bool,
-    /// Where the file is in the volume.
+    /// Path of the file, relative to the volume.
     pub path: String,
-    /// What is in the file; none if it is not known since the process began.
+    /// Anchors in the file; `None` if not known since the process started.
     pub carried: Option<DeliveredAnchors>,
 }
 
-/// What is in a file of anchors.
+/// The anchors that a file contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveredAnchors {
-    /// The digest of all its anchors.
+    /// Digest of all anchors in the file.
     pub digest: Digest,
-    /// The bundles that they come from, by name.
+    /// The bundles that the anchors come from, sorted by name.
     pub bundles: Vec<DeliveredBundle>,
 }
 
-/// A bundle in a file.
+/// A bundle whose anchors are in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveredBundle {
     /// Name of the ClusterTrustBundle that the anchors come from.
     pub name: String,
     /// `metadata.generation` of the bundle, or 0 if the server sets none.
     pub generation: i64,
-    /// The digest of its anchors.
+    /// Digest of the anchors of this bundle.
     pub digest: Digest,
 }

@@ -1,4 +1,4 @@
-//! What the selections of ClusterTrustBundles in volumes come to.
+//! Resolves the ClusterTrustBundle selections of volumes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::volume::definition::VolumeDefinition;
 use crate::volume::plan::OptionalApi;
 use crate::volume::trust_anchors::{BundleSelector, Digest, TrustAnchors, TrustBundleIndex};
 
-/// What a selection of bundles comes to. Files that were made from the same state need not be written again.
+/// Result of a bundle selection. Files planned from the same state need not be written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelectionState {
     /// The feature gate is off.
@@ -26,7 +26,7 @@ pub enum SelectionState {
 }
 
 impl SelectionState {
-    /// The anchors in a file that was made from this state.
+    /// Returns the anchors in a file that was planned from this state.
     pub fn delivered(&self) -> Option<&DeliveredAnchors> {
         match self {
             Self::Resolved(anchors) => Some(anchors),
@@ -50,14 +50,14 @@ impl SelectionResolver {
         Self { bundles, view, resolved: Vec::new(), digests: BTreeMap::new() }
     }
 
-    /// Waits until bundles change. Does not return after their sender is gone.
+    /// Waits until bundles change. Never returns after the sender is gone.
     pub async fn changed(&mut self) {
         if self.bundles.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// The bundles as they are now.
+    /// Returns the current view of bundles.
     pub fn view(&mut self) -> &Arc<BundleView> {
         let view = self.bundles.borrow();
         if !Arc::ptr_eq(&view, &self.view) {
@@ -68,7 +68,7 @@ impl SelectionResolver {
         &self.view
     }
 
-    /// What the selections of a volume come to now, in their order.
+    /// Resolves the selections of a volume, in order.
     pub fn resolve(&mut self, definition: &VolumeDefinition) -> Vec<Arc<SelectionState>> {
         let view = self.view().clone();
         let sources = bundle_sources(definition);
@@ -158,7 +158,7 @@ mod tests {
         let by_name = definition(json!([{"clusterTrustBundle": {"name": "x", "path": "p"}}]));
         let (one, all) = (select(json!({"matchLabels": {"k": "1"}})), select(json!({})));
         let before = bundles(&[("x", 1, "1"), ("y", 1, "2")]);
-        // What there is then; whether those see it that have `x`, all with `k=1`, and all.
+        // Bundles; whether selections of `x`, of `k=1` and of all see the change.
         let table = [
             (bundles(&[("x", 1, "1"), ("y", 1, "2")]), false, false, false),
             (bundles(&[("x", 2, "1"), ("y", 1, "2")]), true, true, true),

@@ -1,4 +1,4 @@
-//! What is known of the world as far as it concerns one volume, held while its files are made.
+//! Snapshot of everything that one volume depends on, held while its files are planned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,12 +33,12 @@ pub struct VolumeSnapshot {
     secrets: BTreeMap<String, Option<Arc<Secret>>>,
     tokens: BTreeMap<usize, CredentialState<Zeroizing<String>>>,
     certificates: BTreeMap<usize, CredentialState<CredentialBundle>>,
-    /// Why something is not known.
+    /// Reasons why objects are not known.
     pub reasons: Vec<String>,
 }
 
 impl VolumeSnapshot {
-    /// Gathers what a volume needs. Its ConfigMaps and Secrets are in this namespace.
+    /// Takes a snapshot for a volume. Its ConfigMaps and Secrets are in this namespace.
     pub fn new(
         id: &VolumeId,
         definition: &VolumeDefinition,
@@ -70,7 +70,7 @@ impl VolumeSnapshot {
             snapshot.reasons.extend(why);
         }
         let source = |index| SourceId { volume: id.clone(), index };
-        // A machine has no service account.
+        // The host has no service account.
         if snapshot.pod.is_some() {
             let tokens = dependencies::tokens(definition);
             let tokens = tokens.map(|(index, _)| (index, sources.tokens.get(&source(index))));
@@ -82,7 +82,7 @@ impl VolumeSnapshot {
         snapshot
     }
 
-    /// The certificates of a definition's sources that are at hand.
+    /// Returns the available certificates of a definition's sources.
     pub fn certificates(&self, definition: &VolumeDefinition) -> Vec<CertificateReport> {
         let sources = dependencies::certificates(definition);
         let reports = sources.filter_map(|(index, source)| match self.certificates.get(&index) {
@@ -108,7 +108,7 @@ impl VolumeSnapshot {
     }
 }
 
-/// Remembers what is known, or says why nothing is.
+/// Stores the state of an object, or the reason why it is unknown.
 fn note<T>(
     all: &mut BTreeMap<String, Option<Arc<T>>>,
     name: String,

@@ -1,4 +1,4 @@
-//! The loop, with sources that tests own and a server that writes down what it is told.
+//! The loop, with sources that tests control and a server that records requests.
 
 mod anchors;
 mod lifecycle;
@@ -39,10 +39,10 @@ use crate::volume_certificates::{VolumeCertificateConfig, VolumeCertificateManag
 use windlass_runtime::durable::FileSystem;
 use windlass_runtime::metrics::MetricsRegistry;
 
-/// Longer than anything takes that is waited for, in a time that passes by itself.
+/// Longer than any wait, in virtual time.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
-/// What was asked of the server.
+/// A request that the server received.
 #[derive(Clone, Debug)]
 pub struct RecordedRequest {
     pub method: Method,
@@ -50,7 +50,7 @@ pub struct RecordedRequest {
     pub body: Value,
 }
 
-/// A node without a server, on which a keeper is started and killed.
+/// A node without a server, on which a volume manager is started and killed.
 pub struct VolumeTestNode {
     pub dir: TempDir,
     pub files: FileSystem,
@@ -63,7 +63,7 @@ pub struct VolumeTestNode {
     pub registry: MetricsRegistry,
     pub asked: watch::Sender<Vec<RecordedRequest>>,
     pub wakes: Mutex<Option<ChangeSender>>,
-    /// What the server answers, if it is not what it was asked for.
+    /// HTTP status of responses; `None` echoes the request.
     pub refuse: Arc<Mutex<Option<u16>>>,
     began: Instant,
 }
@@ -71,7 +71,7 @@ pub struct VolumeTestNode {
 pub struct RunningVolumeManager(JoinHandle<()>);
 
 impl RunningVolumeManager {
-    /// Ends it without a word.
+    /// Kills the manager without a shutdown.
     pub async fn kill(self) {
         self.0.abort();
         let _ = self.0.await;
@@ -153,7 +153,7 @@ impl VolumeTestNode {
         Arc::new(move || ClockReading { wall: START + began.elapsed(), since: began.elapsed() })
     }
 
-    /// These are the bundles, of which the first time is none.
+    /// Sets the bundles; the first set has no arrival times.
     pub fn set_bundles(&self, all: &[TrustBundle]) {
         let mut bundles = TrustBundleIndex::default();
         all.iter().cloned().for_each(|bundle| bundles.set(bundle));
@@ -169,7 +169,7 @@ impl VolumeTestNode {
         });
     }
 
-    /// These are the pods, by UID.
+    /// Sets the pods by UID.
     pub fn set_pods(&self, all: &[Pod]) {
         let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap();
         self.pods.send_modify(|pods| {
@@ -180,7 +180,7 @@ impl VolumeTestNode {
         });
     }
 
-    /// Waits until the volume with this name is as it should be.
+    /// Waits until the report of this volume satisfies the condition.
     pub async fn until(&self, name: &str, good: impl Fn(&VolumeReport) -> bool) {
         let shown = |reports: &VolumeReports| {
             let named = reports.iter().filter(|(id, _)| id.to_string() == name);
@@ -193,12 +193,12 @@ impl VolumeTestNode {
         }
     }
 
-    /// Waits until the volume is ready and has what it should have.
+    /// Waits until the volume is ready and up to date.
     pub async fn until_good(&self, name: &str) {
         self.until(name, |report| report.ready && report.blocked.is_none()).await;
     }
 
-    /// Waits until something is not there.
+    /// Waits until a path no longer exists.
     pub async fn until_gone(&self, path: &Path) {
         let mut tries = 0;
         while path.exists() {
@@ -208,7 +208,7 @@ impl VolumeTestNode {
         }
     }
 
-    /// Waits until so many requests of this sort have come, and returns them.
+    /// Waits until this many matching requests were received, and returns them.
     pub async fn until_asked(
         &self,
         method: Method,
@@ -227,13 +227,13 @@ impl VolumeTestNode {
         }
     }
 
-    /// The directory of a pod's volume.
+    /// Returns the directory of a pod's volume.
     pub fn volume(&self, uid: &str, name: &str) -> PathBuf {
         let volumes = "volumes/kubernetes.io~projected";
         self.dir.path().join("pods").join(uid).join(volumes).join(name)
     }
 
-    /// What is in a file of the volume `v` of a pod.
+    /// Reads a file of the volume `v` of a pod.
     pub fn file(&self, uid: &str, path: &str) -> String {
         std::fs::read_to_string(self.volume(uid, "v").join(path)).unwrap()
     }
@@ -268,7 +268,7 @@ fn answer(method: &Method, path: &str, body: &Value) -> Value {
     }
 }
 
-/// A pod of `default` with one projected volume `v` that has these sources.
+/// A pod in `default` with one projected volume `v` of these sources.
 pub fn pod(uid: &str, sources: Value) -> Pod {
     pod_of(json!({
         "metadata": {"name": format!("pod-{uid}"), "namespace": "default", "uid": uid},
@@ -280,12 +280,12 @@ pub fn pod_of(pod: Value) -> Pod {
     serde_json::from_value(pod).unwrap()
 }
 
-/// A source that takes a bundle by its name.
+/// A source that selects a bundle by name.
 pub fn named(name: &str, optional: bool) -> Value {
     json!({"clusterTrustBundle": {"name": name, "path": "ca.pem", "optional": optional}})
 }
 
-/// A source that takes bundles of the signer `a.b/c`.
+/// A source that selects bundles of the signer `a.b/c`.
 pub fn selected(path: &str, selector: Option<Value>) -> Value {
     let mut source = json!({"signerName": "a.b/c", "path": path, "optional": true});
     if let Some(selector) = selector {
@@ -294,14 +294,14 @@ pub fn selected(path: &str, selector: Option<Value>) -> Value {
     json!({ "clusterTrustBundle": source })
 }
 
-/// A bundle with a certificate of its own.
+/// A bundle with its own certificate.
 pub fn bundle(name: &str, signer: &str, labels: &[(&str, &str)]) -> TrustBundle {
     let text = CertificateFixture::client(START).pem(PrivateKey::generate().unwrap().public_key());
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     TrustBundle::new(name, 1, signer, labels.collect::<BTreeMap<_, _>>(), &text)
 }
 
-/// The text of bundles together.
+/// Returns the combined text of bundles.
 pub fn text(bundles: &[&TrustBundle]) -> String {
     let mut all = crate::volume::trust_anchors::TrustAnchors::default();
     bundles.iter().for_each(|bundle| all.add(&bundle.anchors));

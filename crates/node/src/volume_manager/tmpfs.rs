@@ -1,4 +1,4 @@
-//! Memory for the volumes of pods: keys and tokens in them should not be on a disk.
+//! A tmpfs for pod volumes: their keys and tokens should not be on a disk.
 
 use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
@@ -12,27 +12,27 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use crate::limits::{POD_VOLUME_INODES, POD_VOLUME_MEMORY};
 use crate::volume::writer::GUARDED;
 
-/// What `statfs` says of memory.
+/// File system type of tmpfs in `statfs`.
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// What is known of a directory before anything is mounted on it.
+/// State of a directory before a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MountTarget {
-    /// Whether it is memory already.
+    /// Whether it is on a tmpfs already.
     memory: bool,
-    /// Whether there is something in it. It would be hidden.
+    /// Whether it has content, which a mount would hide.
     used: bool,
     root: bool,
 }
 
-/// What to do with it.
+/// Decision about mounting a tmpfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MountDecision {
     Mount,
     Leave,
 }
 
-/// Makes memory of a directory that is there, if that is possible and hides nothing but these names.
+/// Mounts a tmpfs on an existing directory, if possible and if it hides nothing but these names.
 pub fn mount_tmpfs(directory: &Path, but: &[&str]) {
     let ground = MountTarget {
         memory: is_tmpfs(directory),
@@ -54,7 +54,7 @@ pub fn mount_tmpfs(directory: &Path, but: &[&str]) {
     }
 }
 
-/// Gives the memory back, if nothing is in it but these names.
+/// Unmounts the tmpfs if it contains nothing but these names.
 pub fn unmount_tmpfs(directory: &Path, but: &[&str]) {
     if !(is_tmpfs(directory) && is_mounted(directory) && is_empty_except(directory, but)) {
         return;
@@ -64,8 +64,8 @@ pub fn unmount_tmpfs(directory: &Path, but: &[&str]) {
     }
 }
 
-/// Mounts without swap, which Linux can since 6.4, or with it. Returns whether what is in memory may
-/// get to a disk as swap.
+/// Mounts without swap, which Linux supports since 6.4, or else with swap. Returns whether the
+/// content may be swapped to disk.
 fn with_options(mut mount: impl FnMut(&CStr) -> Result<(), Errno>) -> Result<bool, Errno> {
     let options = |more: &str| {
         let (size, inodes) = (POD_VOLUME_MEMORY, POD_VOLUME_INODES);
@@ -73,7 +73,7 @@ fn with_options(mut mount: impl FnMut(&CStr) -> Result<(), Errno>) -> Result<boo
         CString::new(text).map_err(|_| Errno::INVAL)
     };
     match mount(&options(",noswap")?) {
-        // Also where the mount is in a user namespace.
+        // Also returned for mounts in a user namespace.
         Err(Errno::INVAL) => mount(&options("")?).map(|()| true),
         mounted => mounted.map(|()| false),
     }
@@ -86,7 +86,7 @@ fn choose(ground: MountTarget) -> MountDecision {
     }
 }
 
-/// Whether there is nothing in it but these names. If in doubt there is.
+/// Returns whether a directory contains nothing but these names; false on errors.
 fn is_empty_except(directory: &Path, but: &[&str]) -> bool {
     let Ok(mut entries) = std::fs::read_dir(directory) else { return false };
     entries.all(|entry| {
@@ -95,11 +95,11 @@ fn is_empty_except(directory: &Path, but: &[&str]) -> bool {
 }
 
 fn is_tmpfs(directory: &Path) -> bool {
-    // How wide the number is differs between machines.
+    // The width of the number differs between platforms.
     statfs(directory).is_ok_and(|facts| i128::from(facts.f_type) == i128::from(TMPFS_MAGIC))
 }
 
-/// Whether it is another file system than the directory that it is in.
+/// Returns whether it is on another file system than its parent directory.
 fn is_mounted(directory: &Path) -> bool {
     let device = |path: &Path| std::fs::symlink_metadata(path).map(|facts| facts.dev());
     let above = directory.parent().ok_or_else(|| ErrorKind::NotFound.into()).and_then(device);
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(attempt(&[Err(Errno::PERM)]), (Err(Errno::PERM), 1));
     }
 
-    /// The options of what is mounted on a directory, as the kernel shows them.
+    /// Returns the options of the mount on a directory, as the kernel shows them.
     fn mounted(directory: &Path) -> String {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
         let place = directory.to_str().unwrap();
@@ -177,7 +177,7 @@ mod tests {
         std::fs::remove_file(place.join("other")).unwrap();
         unmount_tmpfs(&place, &["mark"]);
         assert!(!is_mounted(&place));
-        // What is in use is not hidden.
+        // A directory with content is not hidden by a mount.
         std::fs::write(place.join("other"), "").unwrap();
         mount_tmpfs(&place, &["mark"]);
         assert!(place.join("other").exists());
@@ -191,7 +191,7 @@ mod tests {
         let inner = dir.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
         assert!(!is_mounted(&inner));
-        // Not ours to unmount, whatever it is.
+        // A mount that is not ours is not unmounted.
         unmount_tmpfs(&inner, &[]);
         assert!(inner.exists());
     }

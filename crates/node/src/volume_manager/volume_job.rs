@@ -42,9 +42,9 @@ pub struct VolumeWriteOrder {
     pub snapshot: VolumeSnapshot,
     pub writer: VolumeWriter,
     pub projection: Option<Arc<HostProjection>>,
-    /// Whether it has files.
+    /// Whether the volume has files.
     pub ready: bool,
-    /// If the same is planned again, the disk is not touched.
+    /// The last write; if the same is planned again, the disk is not touched.
     pub last_write: Option<LastWrite>,
     pub selections: Vec<Arc<SelectionState>>,
     pub view: Arc<BundleView>,

@@ -40,7 +40,7 @@ use crate::sources::pods::NodePods;
 use crate::volume::id::{VolumeId, VolumeOwner};
 use windlass_runtime::durable::FileSystem;
 
-/// Interval between checks of a volume without a change: somebody may have damaged its files.
+/// Interval of checks of a volume without a change, in case its files were damaged.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Longest sleep while a time of the wall clock is waited for, because that clock may be set.
 const MAX_WALL_SLEEP: Duration = Duration::from_secs(60);
@@ -84,12 +84,12 @@ impl LoopServices {
         (self.clock)()
     }
 
-    /// Monotonic time of the next check, with jitter.
+    /// Returns the monotonic time of the next check, with jitter.
     fn next_check(&self) -> Duration {
         self.now().since + CHECK_INTERVAL.mul_f64(0.8 + 0.4 * (self.random)())
     }
 
-    /// The event of a failed disk operation.
+    /// Returns the event of a failed disk operation.
     fn disk_failed(&self, reason: String) -> VolumeEvent {
         VolumeEvent::DiskFailed { reason, now: self.now().since, random: (self.random)() }
     }
@@ -163,7 +163,7 @@ impl VolumeLoop {
         }
     }
 
-    /// Starts what is due by time.
+    /// Starts the work that is due.
     fn run_due_work(&mut self) {
         let now = self.services.now();
         for (id, volume) in self.volumes.iter() {
@@ -183,7 +183,7 @@ impl VolumeLoop {
         self.start_teardown_steps(now);
     }
 
-    /// How long nothing is due.
+    /// Returns the time until the next work is due.
     fn time_until_due(&self) -> Duration {
         let now = self.services.now();
         let idle = self.volumes.iter().filter(|(id, _)| self.jobs.is_idle(id));
@@ -195,7 +195,7 @@ impl VolumeLoop {
         pause.min(sync.unwrap_or(CHECK_INTERVAL)) + Duration::from_millis(1)
     }
 
-    /// Brings volumes into line with the pods that exist.
+    /// Reconciles the volumes with the existing pods.
     fn sync_pods(&mut self) {
         let Some(pods) = self.inputs.pods.borrow_and_update().clone() else { return };
         let changes = self.pods.sync(&pods, self.pod_ownership(), self.services.now());
@@ -254,7 +254,7 @@ impl VolumeLoop {
         self.report_pod(&owner);
     }
 
-    /// Brings volumes into line with the host projections.
+    /// Reconciles the volumes with the host projections.
     fn sync_hosts(&mut self) {
         let projections: HostProjections = self.inputs.projections.borrow_and_update().clone();
         let changes = self.hosts.sync(&projections);
@@ -269,7 +269,7 @@ impl VolumeLoop {
         self.watch_objects();
     }
 
-    /// Ends the management of a projection. Its files stay, since an application may be using them.
+    /// Stops managing a projection. Its files stay, because an application may be using them.
     fn remove_host(&mut self, id: &VolumeId, projection: &HostProjection) {
         let directory = projection.directory.display();
         tracing::info!(volume = %id, %directory, "projection removed; leaving its files in place");
@@ -514,7 +514,7 @@ impl VolumeLoop {
     }
 }
 
-/// Waits for a change. Does not return after the sender is gone.
+/// Waits for a change. Never returns after the sender is gone.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;

@@ -38,7 +38,7 @@ pub enum VolumeState {
     Abandoned,
 }
 
-/// What happened to a volume.
+/// An event of a volume's lifecycle.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumeEvent {
     /// The directory was inspected. `invalid` is why the definition cannot be planned.
@@ -93,7 +93,7 @@ impl DiskFailure {
 }
 
 impl VolumeState {
-    /// The state after an event. An event that the state does not expect changes nothing.
+    /// Returns the state after an event. An unexpected event changes nothing.
     pub fn step(self, event: VolumeEvent) -> Self {
         match (self, event) {
             (Self::Uninspected(_), VolumeEvent::Inspected { files, invalid }) => match invalid {
@@ -116,7 +116,7 @@ impl VolumeState {
             (state, VolumeEvent::DiskFailed { reason, now, random }) => {
                 let failure = DiskFailure::next(state.failure(), reason, now, random);
                 let files = state.into_files();
-                // The failed write may have left anything.
+                // The failed write may have left partial content.
                 let files = files.map(|files| VolumeFiles { last_write: None, ..files });
                 Self::Failed { failure, files }
             }
@@ -126,7 +126,7 @@ impl VolumeState {
         }
     }
 
-    /// Files on the disk; `None` if there are none or it is not known.
+    /// Returns the files on disk; `None` if there are none or they are unknown.
     pub fn files(&self) -> Option<&VolumeFiles> {
         match self {
             Self::Uninspected(_) | Self::Abandoned => None,
@@ -149,7 +149,7 @@ impl VolumeState {
         }
     }
 
-    /// Why the files are not what they should be.
+    /// Returns why the files are not up to date.
     pub fn blocked_reason(&self) -> Option<&BlockedReason> {
         match self {
             Self::Invalid { reason, .. } | Self::Blocked { reason, .. } => Some(reason),
@@ -157,7 +157,7 @@ impl VolumeState {
         }
     }
 
-    /// The failure of the disk that is retried.
+    /// Returns the disk failure that is being retried.
     pub fn failure(&self) -> Option<&DiskFailure> {
         match self {
             Self::Uninspected(failure) => failure.as_ref(),
@@ -166,7 +166,7 @@ impl VolumeState {
         }
     }
 
-    /// Whether the volume is planned and written when its sources change.
+    /// Returns whether the volume is planned and written when its sources change.
     pub fn is_maintained(&self) -> bool {
         match self {
             Self::Pending(_) | Self::Ready(_) | Self::Blocked { .. } | Self::Failed { .. } => true,
@@ -174,7 +174,7 @@ impl VolumeState {
         }
     }
 
-    /// What the pod is told about the volume `name`; `None` if nothing.
+    /// Returns what is reported to the pod about the volume `name`; `None` if nothing.
     pub fn mount_state(&self, name: &str) -> Option<MountState> {
         let message = self.blocked_reason().map(|reason| reason.failed_mount(name));
         match (self, message) {

@@ -33,12 +33,13 @@ impl VolumeTable {
         self.volumes.get_mut(id)
     }
 
-    /// The volume for which a job with this serial number was started, if it was not replaced since.
+    /// Returns the volume for which a job with this serial number was started, unless it was
+    /// replaced since.
     pub fn get_started(&mut self, id: &VolumeId, serial: u64) -> Option<&mut ManagedVolume> {
         self.get_mut(id).filter(|volume| volume.serial == serial)
     }
 
-    /// Adds a volume that was not inspected yet, in place of one with the same ID.
+    /// Adds an uninspected volume, replacing one with the same ID.
     pub fn insert(&mut self, id: VolumeId, spec: VolumeSpec, now: Duration, check_at: Duration) {
         self.last_serial += 1;
         let volume = ManagedVolume::new(self.last_serial, spec, now, check_at);
@@ -55,7 +56,7 @@ impl VolumeTable {
         self.volumes.iter()
     }
 
-    /// The volumes of one owner.
+    /// Returns the volumes of one owner.
     pub fn of_owner(
         &self,
         owner: &VolumeOwner,
@@ -68,13 +69,13 @@ impl VolumeTable {
         self.of_owner(owner).map(|(id, _)| id.clone()).collect()
     }
 
-    /// The volumes that use a ConfigMap or a Secret.
+    /// Returns the volumes that use a ConfigMap or a Secret.
     pub fn ids_using(&self, object: &ObjectId) -> Vec<VolumeId> {
         let using = self.iter().filter(|(_, volume)| volume.objects().any(|used| used == *object));
         using.map(|(id, _)| id.clone()).collect()
     }
 
-    /// The certificate sources of an owner's volumes.
+    /// Returns the certificate sources of an owner's volumes.
     pub fn certificate_sources(&self, owner: &VolumeOwner) -> Vec<SourceId> {
         let sources = self.of_owner(owner).flat_map(|(id, volume)| {
             let definition = volume.definition().into_iter();
@@ -84,7 +85,7 @@ impl VolumeTable {
         sources.collect()
     }
 
-    /// What a pod is told about its volumes, by name.
+    /// Returns what is reported to a pod about its volumes, by name.
     pub fn mount_states(&self, owner: &VolumeOwner) -> BTreeMap<String, MountState> {
         let mounts = self.of_owner(owner).filter_map(|(id, volume)| {
             volume.state().mount_state(&id.name).map(|mount| (id.name.clone(), mount))
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(table.ids_using(&object("m")), all);
         assert_eq!(table.ids_using(&object("other")), []);
         assert_eq!(reports.borrow().len(), 3);
-        // A volume that replaces another one does not get the results of its jobs.
+        // A replacing volume does not get the results of jobs of its predecessor.
         let serial = table.get(&all[0]).unwrap().serial;
         table.insert(all[0].clone(), spec(), Duration::ZERO, Duration::MAX);
         assert!(table.get_started(&all[0], serial).is_none());

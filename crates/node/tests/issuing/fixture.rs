@@ -1,4 +1,4 @@
-//! A server with a signer of pods and one of hosts, and nodes that ask them.
+//! A server with signers for pods and hosts, and nodes that request certificates.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ signers:
     approval: manual
 ";
 
-/// What is asked for by a host.
+/// Fields of a host's certificate request.
 pub mod host {
     use super::{SourceId, VolumeId, VolumeOwner};
 
@@ -67,7 +67,7 @@ pub mod host {
 pub struct IssuingFixture {
     server: TestServer,
     _loops: JoinSet<std::convert::Infallible>,
-    /// How far the clock of nodes is ahead, in seconds.
+    /// How far the nodes' clock is ahead, in seconds.
     ahead: Arc<AtomicI64>,
     version: &'static str,
 }
@@ -80,14 +80,14 @@ pub struct IssuingNode {
     state: PathBuf,
 }
 
-/// A pod that is on the node.
+/// A pod bound to the node.
 pub struct BoundPod {
     name: String,
     pub uid: String,
 }
 
 impl IssuingFixture {
-    /// A server of which nodes see no better version of pods' requests than this.
+    /// Starts a server that offers nodes no newer version of PodCertificateRequests than this.
     pub async fn start(version: &'static str) -> Self {
         let plugins = AdmissionPlugins::default();
         let server = TestServer::with(|options| options.plugins = plugins).await;
@@ -112,12 +112,12 @@ impl IssuingFixture {
         self.server.client()
     }
 
-    /// Sets the clock of nodes.
+    /// Sets how far the nodes' clock is ahead.
     pub fn ahead(&self, by: Span) {
         self.ahead.store(by.whole_seconds(), Relaxed);
     }
 
-    /// A pod on the node with these sources in one volume.
+    /// Creates a pod on the node with these sources in one volume.
     pub async fn create_pod(&self, name: &str, sources: &[Certificate]) -> BoundPod {
         let sources = sources.iter().enumerate().map(|(index, source)| {
             let mut certificate = json!({
@@ -145,7 +145,7 @@ impl IssuingFixture {
         BoundPod { name: name.into(), uid: made.uid().unwrap() }
     }
 
-    /// All requests of pods, with all that they say.
+    /// Returns all PodCertificateRequests with all fields.
     pub async fn requests(&self) -> Vec<DynamicObject> {
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.admin(), "default", &resource("v1beta1"));
@@ -193,7 +193,7 @@ impl IssuingNode {
         Self { certificates, setup, wakes, task, state }
     }
 
-    /// Another process takes its place.
+    /// Replaces the process by a new one.
     pub async fn restart(self) -> Self {
         self.task.abort();
         let _ = self.task.await;
@@ -208,7 +208,7 @@ impl IssuingNode {
         self.certificates.ensure(id, wanted);
     }
 
-    /// Waits until what is served is such.
+    /// Waits until the served certificate satisfies the condition.
     pub async fn until(
         &mut self,
         id: &SourceId,
@@ -260,7 +260,7 @@ impl BoundPod {
     }
 }
 
-/// What a volume says of a certificate.
+/// Returns a `podCertificate` source of a volume.
 pub fn source(key_type: &str) -> Certificate {
     Certificate {
         signer: SIGNER.into(),
@@ -274,7 +274,7 @@ pub fn source(key_type: &str) -> Certificate {
     }
 }
 
-/// A client of which it is hidden that there are better versions than this.
+/// Returns a client that does not see newer API versions than this.
 fn limited(local: LocalClient, version: &'static str) -> Client {
     let hidden: &'static [&'static str] = match version {
         "v1" => &[],

@@ -1,4 +1,4 @@
-//! Certificates of pods and of the machine, from a real server in this process and its own signers.
+//! Certificates of pods and of the host, from a real server in this process and its signers.
 
 #![allow(clippy::unwrap_used)]
 
@@ -27,7 +27,7 @@ const TYPES: [(&str, KeyType); 6] = [
     ("ED25519", KeyType::Ed25519),
 ];
 
-/// The leaf of a pair, which is for the key of the pair.
+/// Returns the leaf, checked against the key of the pair.
 fn leaf(pair: &CredentialBundle) -> ForeignCertificate {
     let chain = pem::certificates(pair.chain.as_bytes()).unwrap();
     assert!(!chain.is_empty());
@@ -142,7 +142,7 @@ async fn a_restart_asks_for_nothing_and_a_refresh_makes_another_pair() {
         matches!(node.certificates.get(&pod.id(0)), CredentialState::Available(now) if now.chain == first.chain)
     );
     assert_eq!(world.requests().await.len(), 1);
-    // Most of its life later, by the clock of the node.
+    // Near the end of its lifetime, by the node's clock.
     world.ahead(Span::hours(23));
     let mut node = node.restart().await;
     node.ensure(&pod.id(0), wanted);

@@ -98,7 +98,7 @@ impl JoiningFixture {
         })
     }
 
-    /// A manager of the node `n1`.
+    /// Creates a certificate manager of the node `n1`.
     fn manager(
         &self,
         purpose: CertificatePurpose,
@@ -168,10 +168,10 @@ async fn a_node_joins_restarts_and_rotates() {
     assert_eq!(first.leaf().subject().organizations(), ["system:nodes"]);
     until(&manager, |report| report.doing == ManagerActivity::Holding).await;
     assert_eq!(world.requests().await.len(), 1);
-    // Another process finds it.
+    // Another process loads it from disk.
     let again = world.manager(CertificatePurpose::Client, CertificateTemplate::client("n1"));
     assert_eq!(der(&again.ready(PATIENCE).await.unwrap()), der(&first));
-    // When it is old, the node asks for itself.
+    // When rotation is due, the node requests with its own certificate.
     world.ahead.store(300, Relaxed);
     world.run(&again);
     until(&again, |report| report.stored == 1).await;

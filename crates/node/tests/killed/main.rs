@@ -1,5 +1,5 @@
-//! A process that is killed while it writes a volume, at every step of it, with somebody who reads all
-//! the time: whole old or whole new, and a key always has its own certificate.
+//! A process that is killed at every step of writing a volume, with a concurrent reader: it sees
+//! only complete old or new content, and a key always matches its certificate.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
@@ -18,13 +18,13 @@ use windlass_node::volume::payload::{PayloadFile, VolumePayload};
 use windlass_node::volume::writer::{VolumeWriter, WriteOutcome};
 use windlass_runtime::durable::FileSystem;
 
-/// This program again, as the child that dies, is told by it: the volume, the folder of what to write, and
-/// when.
+/// Environment variable with which this program starts itself as the child to be killed: the
+/// volume, the directory to write, and the step.
 const CHILD: &str = "WINDLASS_KILLED_CHILD";
 const RUNS: usize = 500;
 const NAMES: [&str; 4] = ["ca.pem", "credentials.pem", "pair/tls.crt", "pair/tls.key"];
 
-/// Keys with their certificates, each in a folder of its own.
+/// Creates keys with their certificates, each pair in its own directory.
 fn create_sets(folder: &Path, count: usize) {
     for number in 0..count {
         let pair = windlass_testkit::self_signed_ca(&format!("set {number}"));
@@ -47,12 +47,12 @@ fn payload(set: &Path) -> VolumePayload {
     payload
 }
 
-/// All files of a directory that should have them. None if it is gone.
+/// Reads all files of a directory; `None` if it is gone.
 fn contents(directory: &Path) -> Option<Vec<Vec<u8>>> {
     NAMES.iter().map(|name| fs::read(directory.join(name)).ok()).collect()
 }
 
-/// What the child does: it writes one set, and dies when it has done so many operations.
+/// Runs the child: writes one set, and aborts after this many operations.
 fn write_and_die(told: &str) {
     let [volume, set, step] = told.split('\n').collect::<Vec<_>>()[..] else { panic!("{told}") };
     let (step, done) = (step.parse::<usize>().unwrap(), AtomicUsize::new(0));
@@ -67,7 +67,7 @@ fn write_and_die(told: &str) {
         .unwrap();
 }
 
-/// Runs the child; says whether it was killed before it had written everything.
+/// Runs the child. Returns whether it was killed before the write was complete.
 fn run_killed_child(volume: &Path, set: &Path, step: usize) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "whoever_reads_sees_whole_old_or_whole_new"])
@@ -80,12 +80,12 @@ fn run_killed_child(volume: &Path, set: &Path, step: usize) -> bool {
     !status.success()
 }
 
-/// Reads for as long as it is wanted. Returns how often it has seen a whole set.
+/// Reads until told to stop. Returns how often it saw a complete set.
 fn read(volume: &Path, sets: &BTreeSet<Vec<Vec<u8>>>, wanted: &AtomicBool) -> usize {
     let mut seen = 0;
     while wanted.load(SeqCst) {
         let Ok(target) = fs::read_link(volume.join("..data")) else { continue };
-        // It may be removed while it is read: then there is another.
+        // The directory may be removed while it is read; then there is a newer one.
         if let Some(found) = contents(&volume.join(&target)) {
             assert!(sets.contains(&found), "{} has a mixture", target.display());
             seen += 1;
@@ -126,9 +126,9 @@ fn whoever_reads_sees_whole_old_or_whole_new() {
             let found = contents(&volume.join("..data")).unwrap();
             assert!(found == before || found == new, "step {step}");
             assert!(dead || found == new);
-            // After the last step there is nothing left to die at.
+            // After the last step there is no operation left to be killed at.
             (killed, step) = if dead { (killed + 1, step + 1) } else { (killed, 0) };
-            // What begins next finds it, and leaves nothing else there.
+            // The next process finds it, and leaves nothing else there.
             let written = writer.write(&payload(&set(run)), OffsetDateTime::now_utc()).unwrap();
             assert_eq!(written == WriteOutcome::Unchanged, found == new, "step {step}");
             let target = fs::read_link(volume.join("..data")).unwrap();

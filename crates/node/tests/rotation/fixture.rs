@@ -1,4 +1,4 @@
-//! A server with its controllers and a signer, and a node's volumes, in fast time.
+//! A server with controllers and a signer, and a node's volumes, in accelerated time.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,12 +25,12 @@ use windlass_server::MASTERS;
 use windlass_testkit::{TestServer, create, self_signed_ca, write_ca};
 
 const SIGNER: &str = "example.com/workloads";
-/// How many seconds are one.
+/// Acceleration of time: seconds per real second.
 const RATE: i32 = 60;
 /// A test that waits longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A clock that goes fast.
+/// A clock that runs fast.
 #[derive(Clone, Copy, Debug)]
 pub struct FastClock {
     began: Instant,
@@ -49,7 +49,7 @@ pub struct RotationFixture {
     tasks: JoinSet<()>,
 }
 
-/// A root, and its key.
+/// A root CA with its key.
 pub struct RootAuthority {
     pair: CertificateAuthority,
 }
@@ -60,7 +60,7 @@ impl RootAuthority {
     }
 }
 
-/// The volume of a pod.
+/// The volume files of a pod.
 pub struct PodVolumeFiles {
     directory: PathBuf,
     seen: Mutex<BTreeSet<Vec<u8>>>,
@@ -71,12 +71,12 @@ impl PodVolumeFiles {
         fs::read_link(self.directory.join("..data")).ok()
     }
 
-    /// Where it leads to, and what is there: the credentials and the anchors.
+    /// Reads the target of `..data`, the credentials and the anchors.
     pub fn read(&self) -> Option<(PathBuf, Vec<u8>, Vec<u8>)> {
         loop {
             let current = self.current()?;
             let of = |name: &str| fs::read(self.directory.join(&current).join(name));
-            // They may be replaced while they are read: then there are others.
+            // The files may be replaced while they are read; then there are newer ones.
             if let (Ok(credentials), Ok(anchors)) = (of("credentials.pem"), of("ca.pem")) {
                 return Some((current, credentials, anchors));
             }
@@ -89,7 +89,7 @@ impl PodVolumeFiles {
         anchors.iter().any(|anchor| anchor.der() == &**root.pair.certificate().der())
     }
 
-    /// Whether its certificate is one of this root.
+    /// Returns whether its certificate was issued by this root.
     pub fn is_issued_by(&self, root: &RootAuthority) -> bool {
         let Some((_, credentials, _)) = self.read() else { return false };
         let text = String::from_utf8(credentials).unwrap();
@@ -144,7 +144,7 @@ impl RotationFixture {
     }
 
     fn run_controllers(&mut self) {
-        // Something to begin with; tests say with what to sign.
+        // An initial root; tests choose the one to sign with.
         self.sign_with(&RootAuthority::new("nobody"));
         let signers = format!(
             "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: {SIGNER}, \
@@ -184,19 +184,19 @@ impl RotationFixture {
         let client = self.client_of("system:node:n1", "system:nodes");
         let volumes = VolumeRuntime::new(&options);
         volumes.start(&options, &client, registration.subscribe(), &mut self.tasks);
-        // It goes on for as long as there are volumes.
+        // The task runs as long as there are volumes.
         self.tasks.spawn(async move {
             let _hold = registration;
             std::future::pending::<()>().await;
         });
     }
 
-    /// From now on the signer signs with this.
+    /// Sets the root that the signer signs with.
     pub fn sign_with(&self, root: &RootAuthority) {
         write_ca(self.server.dir(), &root.pair);
     }
 
-    /// Creates or changes a bundle of the signer.
+    /// Creates or updates a bundle of the signer.
     pub async fn apply_bundle(&self, name: &str, label: &str, roots: &[&RootAuthority]) {
         let name = format!("example.com:workloads:{name}");
         let text = roots.iter().map(|root| root.pair.certificate().to_pem());
@@ -212,7 +212,7 @@ impl RotationFixture {
         bundles.patch(&name, &params, &Patch::Apply(&bundle)).await.unwrap();
     }
 
-    /// A pod of the node, and its volume.
+    /// Creates a pod on the node. Returns its volume.
     pub async fn add_pod(&self, name: &str) -> Arc<PodVolumeFiles> {
         let sources = json!([
             {"clusterTrustBundle": {

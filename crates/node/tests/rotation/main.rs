@@ -1,8 +1,8 @@
-//! A client and a server that know each other by the files of their volumes, while roots are replaced
-//! three times and certificates all the time: no handshake fails.
+//! A TLS client and server that authenticate with the files of their volumes, while roots are
+//! replaced three times and certificates continuously: no handshake fails.
 //!
-//! Everything but TLS itself is real: an API server, its controllers and a signer, a node's volumes on the
-//! disk. Time goes sixty times as fast, for all of them.
+//! Everything but TLS itself is real: an API server, its controllers and a signer, and a node's
+//! volumes on disk. Time runs sixty times as fast for all of them.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
@@ -36,7 +36,7 @@ async fn no_handshake_fails_while_roots_and_certificates_are_replaced() {
     for (turn, name) in [(1, "one"), (2, "one"), (3, "three")] {
         let next = RootAuthority::new(&format!("root {turn}"));
         let by_label = turn != 2;
-        // Everybody trusts the new one …
+        // All peers trust the new root …
         if by_label {
             world.apply_bundle(name, "live", &[&next]).await;
         } else {
@@ -46,12 +46,12 @@ async fn no_handshake_fails_while_roots_and_certificates_are_replaced() {
             let both = || volume.trusts(&root) && volume.trusts(&next);
             world.until("the new root is not there", both).await;
         }
-        // … before anybody uses it …
+        // … before any certificate is issued by it …
         world.sign_with(&next);
         for volume in [&server, &client] {
             world.until("there is no new certificate", || volume.is_issued_by(&next)).await;
         }
-        // … and nobody uses the old one when it goes.
+        // … and no certificate of the old root is in use when it is removed.
         peers.finish_handshakes(&shaking).await;
         let old = if turn == 1 { "zero" } else { "one" };
         if by_label {

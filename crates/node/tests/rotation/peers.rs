@@ -1,4 +1,4 @@
-//! Two who speak TLS with each other, each with what is in its volume.
+//! Two TLS peers, each with the content of its volume.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::fixture::{FastClock, PodVolumeFiles};
 
-/// A client and a server.
+/// A TLS client and a TLS server.
 pub struct TlsPeers {
     client: Arc<PodVolumeFiles>,
     server: Arc<PodVolumeFiles>,
@@ -44,11 +44,11 @@ impl TlsPeers {
         Self { client, server, time, provider, shaken: AtomicUsize::new(0) }
     }
 
-    /// Shakes hands until told to stop; returns how often.
+    /// Performs handshakes until told to stop. Returns their number.
     pub async fn run_handshakes(self: Arc<Self>, stop: Arc<AtomicBool>) -> usize {
         let (mut mine, mut client, mut server) = (0, None, None);
         while !stop.load(SeqCst) {
-            // Each notices for itself that its files are others.
+            // Each peer detects by itself that its files changed.
             let connector = reload(&mut client, &self.client, |read| self.connector(read));
             let acceptor = reload(&mut server, &self.server, |read| self.acceptor(read));
             let (near, far) = tokio::io::duplex(1 << 14);
@@ -72,7 +72,7 @@ impl TlsPeers {
         mine
     }
 
-    /// Waits until those that are under way have ended, and some more.
+    /// Waits until the running handshakes have ended, and for some more.
     pub async fn finish_handshakes(&self, tasks: &[JoinHandle<usize>]) {
         let wanted = self.shaken.load(SeqCst) + 4 * tasks.len();
         while self.shaken.load(SeqCst) < wanted {
@@ -104,7 +104,7 @@ fn text(error: std::io::Error) -> String {
     error.to_string()
 }
 
-/// What is in a volume.
+/// Credentials and anchors read from a volume.
 struct LoadedCredentials {
     roots: RootCertStore,
     chain: Vec<CertificateDer<'static>>,
@@ -112,7 +112,7 @@ struct LoadedCredentials {
 }
 
 impl LoadedCredentials {
-    /// All of one moment: whatever `..data` led to.
+    /// Both are from one generation: the target of `..data`.
     fn from_files(credentials: &[u8], anchors: &[u8]) -> Self {
         let certificates = |pem| CertificateDer::pem_slice_iter(pem).map(Result::unwrap);
         let mut roots = RootCertStore::empty();
@@ -124,7 +124,7 @@ impl LoadedCredentials {
     }
 }
 
-/// What was made of a volume's files, or what is made of them now if they are others.
+/// Returns the cached value, or rebuilds it if the files changed.
 fn reload<T: Clone>(
     made: &mut Option<(PathBuf, T)>,
     volume: &PodVolumeFiles,

@@ -1,4 +1,4 @@
-//! A server in this process, and a node whose volumes are kept.
+//! A server in this process, and a node with managed volumes.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use windlass_testkit::{TestServer, self_signed_ca, write_ca};
 
 pub use windlass_testkit::{PATIENCE, object};
 
-/// Who signs certificates of pods.
+/// Signer name of pod certificates.
 pub const SIGNER: &str = "example.com/workloads";
 
 /// A server, and the disk of the node `n1`.
@@ -34,7 +34,7 @@ pub struct VolumesFixture {
     loops: JoinSet<std::convert::Infallible>,
 }
 
-/// The node's loops. They end with it.
+/// Tasks of the node, aborted on drop.
 pub struct RunningVolumeTasks(#[allow(dead_code, reason = "it is held")] JoinSet<()>);
 
 impl VolumesFixture {
@@ -50,7 +50,7 @@ impl VolumesFixture {
         world
     }
 
-    /// Starts what keeps volumes, as the node.
+    /// Starts the volume manager with the node's credentials.
     pub fn run(&self) -> RunningVolumeTasks {
         let mut tasks = JoinSet::new();
         let root_dir = self.root();
@@ -96,7 +96,7 @@ impl VolumesFixture {
         self.server.dir().join("root")
     }
 
-    /// Objects of a kind in `default`.
+    /// Returns the API of a kind in `default`.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>,
@@ -115,7 +115,7 @@ impl VolumesFixture {
         self.api().create(&PostParams::default(), object).await.unwrap()
     }
 
-    /// Makes a bundle, or gives it another text.
+    /// Creates a bundle, or replaces its text.
     pub async fn apply_bundle(&self, name: &str, text: &str) {
         let bundles: Api<ClusterTrustBundle> = Api::all(self.admin.clone());
         let bundle = object(json!({"metadata": {"name": name}, "spec": {"trustBundle": text}}));
@@ -127,7 +127,7 @@ impl VolumesFixture {
         }
     }
 
-    /// Makes a pod on the node, with a volume `v` of these sources; its directory.
+    /// Creates a pod on the node with a volume `v` of these sources. Returns its directory.
     pub async fn create_pod(&self, name: &str, sources: Value) -> PathBuf {
         let pod: Pod = object(json!({
             "metadata": {"name": name, "labels": {"app": "web"}},
@@ -143,7 +143,7 @@ impl VolumesFixture {
         self.root().join("pods").join(pod.uid().unwrap()).join(volumes)
     }
 
-    /// Waits until the volume of a pod is as it should be.
+    /// Waits until the report of a pod's volume satisfies the condition.
     pub async fn until(&self, pod: &str, good: impl Fn(&VolumeReport) -> bool) {
         let name = format!("default/{pod}/v");
         let shown = |reports: &VolumeReports| {
@@ -157,7 +157,7 @@ impl VolumesFixture {
         }
     }
 
-    /// Waits until it has what it should have.
+    /// Waits until the volume is up to date.
     pub async fn until_good(&self, pod: &str) {
         self.until(pod, |report| report.ready && report.blocked.is_none()).await;
     }

@@ -24,14 +24,14 @@ fn bundle(name: &str) -> Value {
     json!({"clusterTrustBundle": {"name": name, "path": "ca.pem"}})
 }
 
-/// The condition of a pod: status and reason.
+/// Returns the status and reason of a pod's condition.
 fn condition(pod: &Pod) -> Option<(&str, &str)> {
     let all = pod.status.as_ref()?.conditions.as_ref()?;
     let found = all.iter().find(|condition| condition.type_ == "windlass.dev/VolumesReady")?;
     Some((&found.status, found.reason.as_deref()?))
 }
 
-/// Waits until a file has this text.
+/// Waits until a file has this content.
 async fn until_text(path: &Path, text: &str) {
     let waiting = async {
         while std::fs::read_to_string(path).ok().as_deref() != Some(text) {
@@ -120,7 +120,7 @@ async fn everything_in_one_volume_follows_what_it_comes_from() {
     world.api::<Pod>().patch("p", &params, &patch).await.unwrap();
     until_text(&directory.join("labels"), "app=\"db\"").await;
 
-    // Another process finds the token and the certificate, and asks for neither.
+    // Another process finds the token and the certificate, and requests neither.
     let (token, before) = (read(&directory, "token"), std::fs::read_link(directory.join("..data")));
     drop(running);
     world.volumes.reports.send_replace(Default::default());
@@ -138,7 +138,7 @@ async fn a_pod_that_is_deleted_leaves_the_disk_and_then_the_server() {
     let directory = world.create_pod("p", json!([bundle("a")])).await;
     world.until_good("p").await;
     let pods: Api<Pod> = world.api();
-    // The server waits for the node to say that it is gone.
+    // The server waits until the node confirms the deletion.
     let _ = pods.delete("p", &DeleteParams::default().grace_period(1)).await.unwrap();
     let found = pods.get("p").await.unwrap();
     assert!(found.metadata.deletion_timestamp.is_some());

@@ -1,4 +1,4 @@
-//! Objects that pods name, and tokens.
+//! Tests of ConfigMaps, Secrets and tokens of pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::fixture::{PATIENCE, SwitchableServer, WatchingFixture, change, create, delete, pass};
 
-/// Waits until something is so, looking at every wake.
+/// Waits until a condition holds, checking it at every wake-up.
 async fn until(
     wakes: &mut mpsc::UnboundedReceiver<SourceChange>,
     what: &str,
@@ -85,7 +85,7 @@ async fn a_node_sees_what_its_pods_name() {
     };
     until(&mut wakes, "there is a secret", is_secret).await;
     assert_eq!(format!("{:?}", objects.secret("default", "s")), "Is(…)");
-    // What cannot change is not watched.
+    // Immutable objects are not watched.
     delete(&secrets, "s").await;
     change(&maps, "m", json!({"data": {"k": "2"}})).await;
     until(&mut wakes, "it has changed", || value(&objects, "m").as_deref() == Some("2")).await;
@@ -113,7 +113,7 @@ fn claims(token: &str) -> Value {
     serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap()
 }
 
-/// A world in which a pod has a token, as the node has it.
+/// A server with a pod that has a token, as the node sees it.
 struct TokenFixture {
     world: WatchingFixture,
     line: SwitchableServer,
@@ -196,7 +196,7 @@ async fn a_restart_asks_for_nothing_that_is_still_good() {
     scene.world.ahead.store(400, SeqCst);
     for _ in 0..2 {
         pass(Duration::from_secs(20)).await;
-        // Whatever else would be asked has been asked when this is answered.
+        // Earlier requests have been sent when this is answered.
         Api::<Pod>::default_namespaced(scene.line.client()).get("p").await.unwrap();
     }
     assert_eq!(scene.line.tokens.load(SeqCst), 1);

@@ -1,4 +1,4 @@
-//! A server in this process that the node `n1` watches, and waiting for what it sees.
+//! A server in this process that the node `n1` watches.
 
 use std::convert::Infallible;
 use std::fmt::Debug;
@@ -28,7 +28,7 @@ pub struct WatchingFixture {
     pub ahead: Arc<AtomicI64>,
 }
 
-/// Which server the node speaks to, and how many tokens it has asked for.
+/// The server that the node uses, and the number of tokens it requested.
 #[derive(Clone)]
 pub struct SwitchableServer {
     server: Arc<Mutex<Arc<Server>>>,
@@ -58,7 +58,7 @@ impl WatchingFixture {
         SwitchableServer { server, tokens: Arc::default() }
     }
 
-    /// The server as the node `n1` sees it.
+    /// Returns a client with the credentials of the node `n1`.
     pub fn node(&self) -> Client {
         self.line().client()
     }
@@ -71,7 +71,7 @@ impl WatchingFixture {
         })
     }
 
-    /// Objects of a kind in `default`.
+    /// Returns the API of a kind in `default`.
     pub fn api<K>(&self) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
@@ -79,7 +79,7 @@ impl WatchingFixture {
         Api::default_namespaced(self.admin())
     }
 
-    /// Makes a pod on a node, with these sources in a volume.
+    /// Creates a pod on a node, with these sources in a volume.
     pub async fn create_pod(&self, name: &str, node: &str, sources: Value) -> Pod {
         let pod = json!({
             "metadata": {"name": name},
@@ -94,7 +94,7 @@ impl WatchingFixture {
 }
 
 impl SwitchableServer {
-    /// From now on the node speaks to another server.
+    /// Switches the node to another server.
     pub fn switch(&self, to: &WatchingFixture) {
         *self.server.lock().unwrap() = to.server.server.clone();
     }
@@ -122,7 +122,7 @@ where
     api.patch(name, &PatchParams::default(), &Patch::Merge(value)).await.unwrap();
 }
 
-/// Deletes at once, also a pod that runs.
+/// Deletes at once, even a running pod.
 pub async fn delete<K>(api: &Api<K>, name: &str)
 where
     K: Clone + DeserializeOwned + Debug,
@@ -130,7 +130,7 @@ where
     let _ = api.delete(name, &DeleteParams::default().grace_period(0)).await.unwrap();
 }
 
-/// Waits until something is so that is told in a channel.
+/// Waits until the value of a channel satisfies a condition.
 pub async fn until<T: Clone>(
     told: &mut watch::Receiver<T>,
     what: &str,
@@ -143,7 +143,7 @@ pub async fn until<T: Clone>(
     }
 }
 
-/// Lets time pass at once.
+/// Advances virtual time at once.
 pub async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;

@@ -1,5 +1,5 @@
-//! What a node sees of a real server in this process: its pods, bundles, those objects that its pods
-//! name, and tokens.
+//! What a node watches on a real server in this process: its pods, bundles, the objects that its
+//! pods reference, and tokens.
 
 #![allow(clippy::unwrap_used)]
 

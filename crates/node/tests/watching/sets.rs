@@ -1,4 +1,4 @@
-//! Pods and bundles.
+//! Tests of the watches of pods and bundles.
 
 use std::sync::Arc;
 use std::time::Duration;

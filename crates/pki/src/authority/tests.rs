@@ -71,7 +71,7 @@ fn webpki(authority: &CertificateAuthority, leaf: &[u8], usage: Eku) -> Result<(
     Ok(())
 }
 
-/// What OpenSSL says about a certificate, after verifying it.
+/// Verifies a certificate with OpenSSL and returns its text output.
 fn openssl(authority: &CertificateAuthority, leaf: &[u8], purpose: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (ca, certificate) = (directory.path().join("ca.crt"), directory.path().join("leaf.crt"));
@@ -157,7 +157,7 @@ fn webpki_verifies_for_the_purpose_only() {
     let other = ServerName::try_from("example.com").unwrap();
     assert!(serving.verify_is_valid_for_subject_name(&other).is_err());
 
-    // The same name is not the same authority.
+    // A CA with the same name but another key.
     let impostor = self::authority("ca");
     let forged = issue(&impostor, &server(&key, &names())).unwrap();
     assert!(webpki(&authority, &forged, Eku::server_auth()).is_err());
@@ -314,7 +314,7 @@ fn accepts_exactly_one_certificate_and_key() {
     assert_eq!(read(&key, &key), Err(missing("certificate")));
     assert_eq!(read(&certificate, &certificate), Err(missing("private key")));
     assert_eq!(read(&certificate, &format!("{}{}", *key, *key)), Err(several("private key")));
-    // Half of a second certificate is no certificate more, but no good file either.
+    // A truncated second certificate must fail, not be ignored.
     let half = format!("{certificate}{}", &certificate[..certificate.len() / 2]);
     assert!(read(&half, &key).is_err());
 }
@@ -342,7 +342,7 @@ fn reads_who_vouches_for_an_authority() {
     }
     assert_eq!(read(&[&last, &root]).unwrap_err(), Error::BrokenChain);
     assert_eq!(read(&[&last, &middle, &last]).unwrap_err(), Error::BrokenChain);
-    // In the right name, but by another key.
+    // Correct issuer name, but signed by another key.
     assert_eq!(read(&[&last, &next(&root, "middle")]).unwrap_err(), Error::BrokenChain);
     assert_eq!(read(&[&middle, &root]).unwrap_err(), Error::KeyMismatch);
 }

@@ -11,12 +11,12 @@ pub(crate) struct AlgorithmIdentifier<'a> {
 }
 
 impl<'a> AlgorithmIdentifier<'a> {
-    /// Reads the contents. What follows the parameters is passed over, as by Go.
+    /// Parses the contents. Ignores data after the parameters, as Go does.
     pub(crate) fn read(contents: DerReader<'a>) -> Option<Self> {
         Self::with(contents, DerReader::next_element)
     }
 
-    /// Reads the contents in a request, where the parameters may be of any type.
+    /// Parses the contents in a request, where the parameters may have any type.
     pub(crate) fn in_request(contents: DerReader<'a>) -> Option<Self> {
         Self::with(contents, DerReader::next_wide_element)
     }
@@ -30,7 +30,7 @@ impl<'a> AlgorithmIdentifier<'a> {
         Some(Self { oid, parameters })
     }
 
-    /// Whether there are no parameters, or none that say anything.
+    /// Returns true if the parameters are absent or NULL.
     pub(super) fn has_no_parameters(&self) -> bool {
         self.parameters.is_none_or(|parameters| parameters.whole == [tag::NULL, 0])
     }

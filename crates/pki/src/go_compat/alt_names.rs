@@ -1,20 +1,20 @@
-//! Subject alternative names, as Go sees them.
+//! Subject alternative names, as Go parses them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::der_reader::{DerReader, tag};
 use super::{asn1_string, uri};
 
-/// The subject alternative names that Go knows, each kind in order. Others are passed over.
+/// The subject alternative names that Go knows, in order within each kind. Other kinds are ignored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AltNames {
-    /// DNS names. Any ASCII may be in there, nothing else has been checked.
+    /// DNS names: any ASCII, otherwise unchecked.
     pub dns_names: Vec<String>,
-    /// E-mail addresses. Any ASCII, too.
+    /// E-mail addresses: any ASCII, otherwise unchecked.
     pub email_addresses: Vec<String>,
     /// IP addresses, IPv4 or IPv6, in order of appearance.
     pub ip_addresses: Vec<IpAddr>,
-    /// URIs, as Go prints them: this is what is looked at, and what is issued.
+    /// URIs as Go prints them; this form is checked and issued.
     pub uris: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl AltNames {
             && self.uris.is_empty()
     }
 
-    /// Reads the value of the extension.
+    /// Parses the value of the extension.
     pub(crate) fn read(extension: &[u8]) -> Result<Self, &'static str> {
         let mut found = Self::default();
         let names = DerReader::new(extension).sequence();
@@ -58,6 +58,6 @@ fn address(octets: &[u8]) -> Result<IpAddr, &'static str> {
         return Ok(IpAddr::V4(Ipv4Addr::from(four)));
     }
     let sixteen = <[u8; 16]>::try_from(octets).map_err(|_| "alternative name is no address")?;
-    // Go sees the same address in ::ffff:192.0.2.1 and 192.0.2.1.
+    // Go treats ::ffff:192.0.2.1 and 192.0.2.1 as the same address.
     Ok(IpAddr::V6(Ipv6Addr::from(sixteen)).to_canonical())
 }

@@ -1,10 +1,10 @@
-//! Whether the signatures of a chain lead to a trust anchor.
+//! Signature paths from a chain to a trust anchor.
 
 use super::certificate::ForeignCertificate;
 
-/// Whether the signatures lead from the first certificate of a chain to one of these anchors, through
-/// others of the chain where needed. Validity and what an authority may sign are not looked at: this
-/// says which anchor a certificate was issued under, not whether somebody should trust it.
+/// Returns true if signatures lead from the first certificate of the chain to one of the anchors,
+/// through other certificates of the chain where needed. Ignores validity and CA constraints: the
+/// result says which anchor a certificate was issued under, not whether to trust it.
 pub fn leads_to_anchor(chain: &[ForeignCertificate], anchors: &[ForeignCertificate]) -> bool {
     let Some((mut current, mut rest)) =
         chain.split_first().map(|(leaf, rest)| (leaf, rest.iter().collect::<Vec<_>>()))
@@ -16,7 +16,7 @@ pub fn leads_to_anchor(chain: &[ForeignCertificate], anchors: &[ForeignCertifica
         if anchors.iter().any(|anchor| is_anchor(anchor) || current.is_issued_by(anchor)) {
             return true;
         }
-        // Each is looked at once, so this ends.
+        // Each certificate is visited once, so the loop terminates.
         let Some(next) = rest.iter().position(|issuer| current.is_issued_by(issuer)) else {
             return false;
         };
@@ -67,7 +67,7 @@ mod tests {
             (&[&leaf], &[&middle], true),
             (&[&leaf], &[&leaf], true),
             (&[&top], &[&top], true),
-            // The same name is not the same key.
+            // The same name with another key.
             (&[&leaf, &middle], &[&namesake], false),
             (&[&leaf], &[&top], false),
             (&[&leaf, &middle, &top], &[&other], false),

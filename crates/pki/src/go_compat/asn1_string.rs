@@ -1,8 +1,8 @@
-//! The string types of ASN.1.
+//! ASN.1 string types.
 
 use super::der_reader::tag;
 
-/// Whether the tag is that of a string type that occurs in names.
+/// Returns true if the tag is a string type that occurs in names.
 pub(crate) const fn is_string(kind: u8) -> bool {
     matches!(
         kind,
@@ -15,7 +15,7 @@ pub(crate) const fn is_string(kind: u8) -> bool {
     )
 }
 
-/// The text of a string, if its type is known and its contents are of that type.
+/// Decodes a string, if its type is known and its contents are valid for that type.
 pub(crate) fn decode(kind: u8, value: &[u8]) -> Option<String> {
     match kind {
         // T.61 in name, Latin-1 in practice.
@@ -31,24 +31,24 @@ pub(crate) fn decode(kind: u8, value: &[u8]) -> Option<String> {
     }
 }
 
-/// ASCII, as IA5String has it.
+/// Decodes ASCII, the contents of an IA5String.
 pub(crate) fn decode_ascii(value: &[u8]) -> Option<String> {
     std::str::from_utf8(value).ok().filter(|text| text.is_ascii()).map(str::to_owned)
 }
 
-/// Whether Go writes text as PrintableString, without being told to.
+/// Returns true if Go encodes the text as PrintableString by default.
 pub(crate) fn is_printable_string(text: &str) -> bool {
     text.bytes().all(|byte| is_printable(byte) && byte != b'*' && byte != b'&')
 }
 
-/// The characters of PrintableString, and the two that real certificates put there.
+/// Returns true for PrintableString characters and the two others that real certificates use.
 const fn is_printable(byte: u8) -> bool {
     matches!(byte,
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'\''..=b')' | b'+'..=b'/'
         | b' ' | b':' | b'=' | b'?' | b'*' | b'&')
 }
 
-/// UCS-2: no surrogates, no non-characters; a terminator is cut off.
+/// Decodes UCS-2 without surrogates and non-characters; strips a terminator.
 fn decode_bmp_string(value: &[u8]) -> Option<String> {
     let (pairs, rest) = value.as_chunks::<2>();
     if !rest.is_empty() {

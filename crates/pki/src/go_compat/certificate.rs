@@ -1,4 +1,4 @@
-//! Certificates that others made.
+//! Certificates from elsewhere.
 
 use std::fmt;
 
@@ -15,10 +15,10 @@ use super::time::read as read_time;
 use crate::Error;
 use crate::limits::MAX_FOREIGN_BYTES;
 
-/// A certificate that has been read as leniently as Go reads it, and no more leniently.
+/// A certificate parsed exactly as leniently as Go parses it.
 ///
-/// This is for certificates that are stored and handed on. What decides who somebody is goes
-/// through the stricter [`crate::Certificate`].
+/// For certificates that are stored and passed on. Authentication uses the stricter
+/// [`crate::Certificate`].
 #[derive(Clone)]
 pub struct ForeignCertificate {
     der: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct ForeignCertificate {
 }
 
 impl ForeignCertificate {
-    /// Reads one certificate, to its last byte.
+    /// Parses one certificate; trailing data is an error.
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         let mut reader = DerReader::new(der);
         let certificate = Self::next(&mut reader)?;
@@ -43,7 +43,7 @@ impl ForeignCertificate {
         }
     }
 
-    /// Reads certificates that stand one after the other, with nothing between them.
+    /// Parses concatenated certificates with nothing between them.
     pub fn several_from_der(der: &[u8]) -> Result<Vec<Self>, Error> {
         let mut reader = DerReader::new(der);
         let mut certificates = Vec::new();
@@ -109,7 +109,7 @@ impl ForeignCertificate {
         &self.subject
     }
 
-    /// Who says that it is theirs to issue. Nothing has been verified.
+    /// Returns the issuer name. Its signature has not been verified.
     pub fn issuer(&self) -> DistinguishedName {
         let issuer = self.fields().and_then(|mut tbs| {
             for _ in ["serial number", "signature algorithm"] {
@@ -120,30 +120,30 @@ impl ForeignCertificate {
         issuer.unwrap_or_default()
     }
 
-    /// Its serial number, big-endian without leading zeros.
+    /// Serial number, big-endian without leading zeros.
     pub fn serial(&self) -> Vec<u8> {
         let serial = self.fields().and_then(|mut tbs| tbs.integer());
         serial.unwrap_or_default().iter().copied().skip_while(|octet| *octet == 0).collect()
     }
 
-    /// What stands in it, from the serial number on. It has been read before, so it is there.
+    /// Returns a reader at the serial number. Parsing succeeded before, so this is always `Some`.
     fn fields(&self) -> Option<DerReader<'_>> {
         let mut tbs = DerReader::new(&self.der).sequence()?.sequence()?;
         version(&mut tbs).ok()?;
         Some(tbs)
     }
 
-    /// Its subject, byte for byte.
+    /// Returns the DER of the subject, byte for byte.
     pub(crate) fn subject_der(&self) -> &[u8] {
         &self.subject_der
     }
 
-    /// From when on it is good.
+    /// Start of the validity period.
     pub fn not_before(&self) -> OffsetDateTime {
         self.not_before
     }
 
-    /// Until when it is good. This may be before [`Self::not_before`].
+    /// End of the validity period; may be before [`Self::not_before`].
     pub fn not_after(&self) -> OffsetDateTime {
         self.not_after
     }
@@ -153,12 +153,12 @@ impl ForeignCertificate {
         &self.public_key
     }
 
-    /// How it is signed. Nothing has been verified.
+    /// Returns the signature algorithm. The signature has not been verified.
     pub fn signature_algorithm(&self) -> SignatureAlgorithm {
         self.signature_algorithm
     }
 
-    /// Whether `issuer` is named as its issuer, and has signed it.
+    /// Returns true if the issuer name matches `issuer` and the signature verifies.
     pub(crate) fn is_issued_by(&self, issuer: &Self) -> bool {
         let named = self.fields().and_then(|mut tbs| {
             for _ in ["serial number", "signature algorithm"] {
@@ -169,7 +169,7 @@ impl ForeignCertificate {
         named == Some(issuer.subject_der()) && self.is_signed_by(&issuer.public_key)
     }
 
-    /// Whether its signature is this key's.
+    /// Returns true if `key` signed the certificate.
     pub(crate) fn is_signed_by(&self, key: &SubjectKey) -> bool {
         let parts = DerReader::new(&self.der).sequence().and_then(|mut outer| {
             let signed = outer.element(tag::SEQUENCE)?.whole;
@@ -186,7 +186,7 @@ impl ForeignCertificate {
         &self.extensions.alt_names
     }
 
-    /// Whether its basic constraints say that it is an authority.
+    /// Returns true if the basic constraints mark a CA.
     pub fn is_authority(&self) -> bool {
         self.extensions.is_authority == Some(true)
     }
@@ -209,7 +209,7 @@ fn malformed_certificate(reason: &str) -> Error {
     Error::Malformed { what: WHAT, reason: reason.to_owned() }
 }
 
-/// The version, counted from 1.
+/// Parses the version, counted from 1.
 fn version(tbs: &mut DerReader<'_>) -> Result<u8, &'static str> {
     let Some(value) = tbs.optional(tag::constructed(0)).ok_or("malformed version")? else {
         return Ok(1);
@@ -223,8 +223,8 @@ fn version(tbs: &mut DerReader<'_>) -> Result<u8, &'static str> {
     }
 }
 
-/// What follows the key: unique identifiers from version 2 on, extensions in version 3. In older
-/// versions Go does not look.
+/// Parses what follows the key: unique identifiers from version 2 on, extensions in version 3. Go
+/// ignores this data in older versions.
 fn extensions(version: u8, tbs: &mut DerReader<'_>) -> Result<ForeignExtensions, &'static str> {
     if version < 2 {
         return Ok(ForeignExtensions::default());

@@ -1,20 +1,20 @@
-//! What a signer hands in: certificates, and a pod's certificate with its chain.
+//! Certificates that a signer submits, and a pod's certificate chain.
 
 use super::certificate::ForeignCertificate;
 use super::key::SubjectKey;
 use super::{CERTIFICATE, email, pem_scan};
 use crate::Error;
 
-/// Why a text does not hold certificates. Displayed, each is what Kubernetes says.
+/// Error of parsing certificate blocks. Its `Display` text equals Kubernetes' message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
-    /// A block is of another kind.
+    /// A block has a label other than `CERTIFICATE`.
     #[error("only CERTIFICATE PEM blocks are allowed, found {0:?}")]
     Label(String),
     /// A PEM block has headers, which are not permitted.
     #[error("no PEM block headers are permitted")]
     Headers,
-    /// A block does not hold certificates.
+    /// A block does not contain valid certificates.
     #[error(transparent)]
     Malformed(Error),
     /// A `CERTIFICATE` block contains no certificate.
@@ -25,8 +25,8 @@ pub enum BlockError {
     Missing,
 }
 
-/// Reads certificates, at least one. A block may hold several, one after the other. Text around the
-/// blocks is allowed; order and validity are not looked at.
+/// Parses at least one certificate. A block may contain several concatenated certificates. Text
+/// around the blocks is allowed; order and validity are not checked.
 pub fn parse_certificate_blocks(text: &[u8]) -> Result<Vec<ForeignCertificate>, BlockError> {
     let mut certificates = Vec::new();
     for block in pem_scan::blocks(text) {
@@ -46,43 +46,43 @@ pub fn parse_certificate_blocks(text: &[u8]) -> Result<Vec<ForeignCertificate>, 
     if certificates.is_empty() { Err(BlockError::Missing) } else { Ok(certificates) }
 }
 
-/// What is in the blocks of a text that are labelled as certificates, without their headers. Other
-/// blocks and the text around them are passed over; whether it is a certificate is not looked at.
+/// Returns the contents of all `CERTIFICATE` blocks, without their headers. Skips other blocks and
+/// surrounding text; does not check that the contents are certificates.
 pub fn labelled_certificates(text: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     pem_scan::blocks(text).filter(|block| block.label == CERTIFICATE).map(|block| block.contents)
 }
 
-/// A certificate that was issued for a key, and the text of the chain that it begins.
+/// A certificate issued for a key, and the PEM text of the chain that starts with it.
 ///
-/// Kubernetes looks at the leaf first, then at other things, and only then at the rest of the chain;
-/// so does whoever calls [`Self::check_rest`] last.
+/// Kubernetes validates the leaf first, then other fields, and the rest of the chain last. To
+/// report errors in the same order, call [`Self::check_rest`] last.
 #[derive(Debug, Clone)]
 pub struct IssuedChain<'a> {
     leaf: ForeignCertificate,
     text: &'a [u8],
 }
 
-/// Why a text is not a chain. Displayed, each is what Kubernetes says.
+/// Error of parsing a chain. Its `Display` text equals Kubernetes' message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChainError {
     /// The text contains no PEM block.
     #[error("issued certificate chain must contain at least one certificate")]
     Missing,
-    /// The first block is of another kind.
+    /// The first block has a label other than `CERTIFICATE`.
     #[error("issued certificate chain must consist entirely of CERTIFICATE PEM blocks")]
     LeafLabel,
-    /// The first block is not one certificate.
+    /// The first block does not contain exactly one certificate.
     #[error("leaf certificate does not parse as valid X.509")]
     MalformedLeaf,
-    /// A later block is of another kind. The spelling is Kubernetes'.
+    /// A later block has another label. The spelling is Kubernetes'.
     #[error("issued certificate chain must consist entirely of CERTFICATE PEM blocks")]
     Label,
-    /// A later block is not one certificate.
+    /// A later block does not contain exactly one certificate.
     #[error("intermediate certificate does not parse as valid X.509")]
     Malformed,
 }
 
-/// What is wrong with a name of a leaf. Displayed, each is what Kubernetes says.
+/// Invalid name of a leaf. Its `Display` text equals Kubernetes' message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeafFault {
     /// A DNS name is empty.
@@ -91,16 +91,16 @@ pub enum LeafFault {
     /// A DNS name has an empty label in the middle.
     #[error("leaf certificate's DNSName should not contain '..'")]
     DoubleDot,
-    /// A DNS name has an empty label at one end.
+    /// A DNS name starts or ends with an empty label.
     #[error("leaf certificate's DNSName should not start or end with '.'")]
     OuterDot,
-    /// An e-mail address is none.
+    /// An e-mail address is syntactically invalid.
     #[error("leaf certificate should not contain invalid EmailAddress")]
     EmailAddress,
 }
 
 impl<'a> IssuedChain<'a> {
-    /// Reads the first certificate. Headers are tolerated.
+    /// Parses the leaf, the first certificate. PEM headers are tolerated.
     pub fn parse(text: &'a str) -> Result<Self, ChainError> {
         let text = text.as_bytes();
         let block = pem_scan::blocks(text).next().ok_or(ChainError::Missing)?;
@@ -116,7 +116,7 @@ impl<'a> IssuedChain<'a> {
         &self.leaf
     }
 
-    /// What is wrong with the names of the leaf: each name with its fault.
+    /// Returns each invalid name of the leaf with its fault.
     pub fn leaf_faults(&self) -> Vec<(&str, LeafFault)> {
         let mut faults = Vec::new();
         for name in &self.leaf.alt_names().dns_names {
@@ -138,13 +138,13 @@ impl<'a> IssuedChain<'a> {
         faults
     }
 
-    /// Whether the leaf was issued for this key.
+    /// Returns true if the leaf certifies this key.
     pub fn is_for_key(&self, key: &SubjectKey) -> bool {
         self.leaf.public_key() == key
     }
 
-    /// Checks that what follows the leaf are certificates. Whether they belong together is not
-    /// looked at.
+    /// Checks that the blocks after the leaf are certificates. Does not check that they form a
+    /// chain.
     pub fn check_rest(&self) -> Result<(), ChainError> {
         for block in pem_scan::blocks(self.text).skip(1) {
             if block.label != CERTIFICATE {

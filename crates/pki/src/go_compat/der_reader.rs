@@ -1,8 +1,8 @@
-//! A reader of DER that takes what Go takes.
+//! A DER reader that accepts what Go accepts.
 //!
-//! The `der` crate is stricter: it knows no tag that it has no name for, and no long object
-//! identifier. Go reads the type and the length, and looks closer only where it needs the value.
-//! Whether a certificate is accepted must not depend on that, so this reads the same way.
+//! The `der` crate is stricter: it rejects unknown tags and long object identifiers. Go parses type
+//! and length and inspects values only where it needs them. Acceptance of a certificate must not
+//! depend on that difference, so this reader works as Go's does.
 
 use super::oid::Oid;
 
@@ -36,7 +36,7 @@ pub(crate) mod tag {
     }
 }
 
-/// What is left of the contents of an element.
+/// The unread rest of an element's contents.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DerReader<'a> {
     rest: &'a [u8],
@@ -52,21 +52,21 @@ pub(crate) struct DerElement<'a> {
     pub whole: &'a [u8],
 }
 
-/// A BIT STRING whose padding is zero.
+/// A BIT STRING whose padding bits are zero.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BitString<'a> {
     bytes: &'a [u8],
     padding: u8,
 }
 
-/// The octets before the contents.
+/// Identifier and length octets of an element.
 struct DerHeader {
     tag: u8,
     octets: usize,
     length: usize,
 }
 
-/// Low five bits of an identifier octet: the number follows in octets of its own.
+/// Low five bits of an identifier octet that mean that the tag number follows in further octets.
 const HIGH_TAG: u8 = 0x1f;
 
 impl<'a> DerReader<'a> {
@@ -82,7 +82,8 @@ impl<'a> DerReader<'a> {
         self.rest.first() == Some(&tag)
     }
 
-    /// The next element, whatever it is. Types with a number above 30 do not occur in X.509.
+    /// Reads the next element of any type. Tag numbers above 30 do not occur in X.509 and are
+    /// rejected.
     pub(crate) fn next_element(&mut self) -> Option<DerElement<'a>> {
         if self.rest.first()? & HIGH_TAG == HIGH_TAG {
             return None;
@@ -90,8 +91,8 @@ impl<'a> DerReader<'a> {
         self.next_wide_element()
     }
 
-    /// The next element, also of a type with a number above 30: Go reads requests with another
-    /// decoder, which knows those.
+    /// Reads the next element, also with a tag number above 30: Go parses requests with another
+    /// decoder, which supports those.
     pub(crate) fn next_wide_element(&mut self) -> Option<DerElement<'a>> {
         let header = header(self.rest)?;
         let (whole, rest) =
@@ -100,24 +101,24 @@ impl<'a> DerReader<'a> {
         Some(DerElement { tag: header.tag, value: whole.get(header.octets..)?, whole })
     }
 
-    /// Steps into an explicit tag without holding its contents to its length, as Go does.
+    /// Enters an explicit tag without checking its length against its contents, as Go does.
     pub(crate) fn enter(&mut self, tag: u8) -> Option<()> {
         let header = header(self.rest).filter(|header| header.tag == tag && header.length > 0)?;
         self.rest = self.rest.get(header.octets..)?;
         Some(())
     }
 
-    /// The next element, which must have this tag.
+    /// Reads the next element, which must have this tag.
     pub(crate) fn element(&mut self, tag: u8) -> Option<DerElement<'a>> {
         self.next_element().filter(|element| element.tag == tag)
     }
 
-    /// The contents of the next element, which must have this tag.
+    /// Returns the contents of the next element, which must have this tag.
     pub(crate) fn value(&mut self, tag: u8) -> Option<&'a [u8]> {
         Some(self.element(tag)?.value)
     }
 
-    /// A reader of the contents of the next element, which must have this tag.
+    /// Returns a reader for the contents of the next element, which must have this tag.
     pub(crate) fn nested(&mut self, tag: u8) -> Option<Self> {
         self.value(tag).map(Self::new)
     }
@@ -126,7 +127,8 @@ impl<'a> DerReader<'a> {
         self.nested(tag::SEQUENCE)
     }
 
-    /// The contents of the next element if it has this tag. The outer option is failure.
+    /// Returns the contents of the next element if it has this tag. The outer `None` means
+    /// malformed input.
     pub(crate) fn optional(&mut self, tag: u8) -> Option<Option<&'a [u8]>> {
         if self.peek(tag) { self.value(tag).map(Some) } else { Some(None) }
     }
@@ -139,7 +141,7 @@ impl<'a> DerReader<'a> {
         boolean(self.value(tag::BOOLEAN)?)
     }
 
-    /// The two's complement of an INTEGER, in as few octets as possible.
+    /// Returns the two's complement of an INTEGER in minimal encoding.
     pub(crate) fn integer(&mut self) -> Option<&'a [u8]> {
         self.value(tag::INTEGER).filter(|value| is_minimal(value))
     }
@@ -153,14 +155,14 @@ impl<'a> DerReader<'a> {
     }
 }
 
-/// Reads identifier and length: definite, and in as few octets as possible.
+/// Parses identifier and length; the length must be definite and minimal.
 fn header(bytes: &[u8]) -> Option<DerHeader> {
     let (&tag, rest) = bytes.split_first()?;
     let rest = if tag & HIGH_TAG == HIGH_TAG { high_tag(rest)? } else { rest };
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
-        // Four octets count to four gigabytes.
+        // Four octets are enough for 4 GiB.
         0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
             let length = digits.iter().fold(0_usize, |sum, &digit| sum << 8 | usize::from(digit));
@@ -174,14 +176,14 @@ fn header(bytes: &[u8]) -> Option<DerHeader> {
     Some(DerHeader { tag, octets: bytes.len().checked_sub(rest.len())?, length })
 }
 
-/// Skips the octets of a number above 30.
+/// Skips the octets of a tag number above 30.
 fn high_tag(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.iter().position(|byte| byte & 0x80 == 0)?.checked_add(1)?;
     let (number, rest) = bytes.split_at_checked(end)?;
     (super::oid::arc(number)? >= u32::from(HIGH_TAG)).then_some(rest)
 }
 
-/// Whether an INTEGER's contents are there and have no superfluous octet.
+/// Returns true if an INTEGER's contents are present and minimally encoded.
 pub(crate) fn is_minimal(value: &[u8]) -> bool {
     match value {
         [] => false,
@@ -191,7 +193,7 @@ pub(crate) fn is_minimal(value: &[u8]) -> bool {
     }
 }
 
-/// The value of an INTEGER that fits.
+/// Returns the value of an INTEGER if it fits in 64 bits.
 pub(crate) fn int64(value: &[u8]) -> Option<i64> {
     if !is_minimal(value) || value.len() > 8 {
         return None;
@@ -218,7 +220,8 @@ impl<'a> BitString<'a> {
         clean.then_some(Self { bytes, padding })
     }
 
-    /// The bits as a number: the padding moves to the front. Keys and signatures have none.
+    /// Returns the bits as a number, with the padding moved to the front. Keys and signatures have
+    /// no padding.
     pub(crate) fn right_aligned(&self) -> Vec<u8> {
         if self.padding == 0 {
             return self.bytes.to_vec();

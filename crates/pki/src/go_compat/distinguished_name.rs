@@ -1,16 +1,16 @@
-//! Distinguished names, as Go's `pkix.Name` sees them.
+//! Distinguished names, as Go's `pkix.Name` represents them.
 
 use super::der_reader::{self, BitString, DerElement, DerReader, tag};
 use super::oid::Oid;
 use super::{asn1_string, time};
 
-/// A distinguished name: its attributes in order, however they are grouped.
+/// A distinguished name: its attributes in order, regardless of RDN grouping.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DistinguishedName {
     attributes: Vec<NameAttribute>,
 }
 
-/// One attribute of a name.
+/// One attribute of a distinguished name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameAttribute {
     oid: Vec<u8>,
@@ -21,12 +21,13 @@ const COMMON_NAME: u8 = 3;
 const ORGANIZATION: u8 = 10;
 
 impl DistinguishedName {
-    /// The common name: of a client, the user's name. Of several the last; empty if there is none.
+    /// Returns the common name, which is the user name of a client. The last one counts if there
+    /// are several; empty if there is none.
     pub fn common_name(&self) -> &str {
         self.values(COMMON_NAME).last().unwrap_or_default()
     }
 
-    /// The organizations, in order: of a client, the groups.
+    /// Returns the organizations in order, which are the groups of a client.
     pub fn organizations(&self) -> Vec<&str> {
         self.values(ORGANIZATION).collect()
     }
@@ -36,14 +37,14 @@ impl DistinguishedName {
         &self.attributes
     }
 
-    /// The values of an attribute below `2.5.4` that are text, in order.
+    /// Returns the text values of the attribute `2.5.4.number`, in order.
     pub(crate) fn values(&self, number: u8) -> impl Iterator<Item = &str> {
         let wanted =
             move |attribute: &&NameAttribute| Oid(&attribute.oid).name_attribute() == Some(number);
         self.attributes.iter().filter(wanted).filter_map(NameAttribute::value)
     }
 
-    /// Reads the subject of a request.
+    /// Parses the subject of a request.
     pub(crate) fn from_request(name: &[u8]) -> Result<Self, &'static str> {
         let mut attributes = Vec::new();
         let mut sets = DerReader::new(name);
@@ -62,7 +63,7 @@ impl DistinguishedName {
         Ok(Self { attributes })
     }
 
-    /// Reads a name of a certificate.
+    /// Parses a name of a certificate.
     pub(crate) fn from_certificate(name: &[u8]) -> Result<Self, &'static str> {
         let mut attributes = Vec::new();
         visit_attributes(name, |oid, value| {
@@ -73,12 +74,12 @@ impl DistinguishedName {
 }
 
 impl NameAttribute {
-    /// Its type, in dotted decimal.
+    /// Attribute type in dotted decimal notation.
     pub fn oid(&self) -> String {
         Oid(&self.oid).to_string()
     }
 
-    /// Its value, if it is text.
+    /// Returns the value if it is text.
     pub fn value(&self) -> Option<&str> {
         self.value.as_deref()
     }
@@ -88,12 +89,12 @@ const INVALID: &str = "invalid distinguished name";
 const INVALID_TYPE: &str = "invalid attribute type in a distinguished name";
 const INVALID_VALUE: &str = "invalid attribute value in a distinguished name";
 
-/// Checks a name of a certificate that nobody asks for.
+/// Checks the syntax of a certificate's name without keeping it.
 pub(crate) fn check(name: &[u8]) -> Result<(), &'static str> {
     visit_attributes(name, |_, _| ())
 }
 
-/// Reads a name of a certificate, where only text may be a value.
+/// Parses a name of a certificate, whose values must be text.
 fn visit_attributes(
     name: &[u8],
     mut each: impl FnMut(Oid<'_>, String),
@@ -111,8 +112,8 @@ fn visit_attributes(
     Ok(())
 }
 
-/// A value in a request may be of any type; if Go knows the type, it must be well-formed. The outer
-/// option is failure.
+/// Parses a value in a request, which may have any type; if Go knows the type, it must be
+/// well-formed. The outer `None` means malformed input.
 fn request_value(element: DerElement<'_>) -> Option<Option<String>> {
     let value = element.value;
     let well_formed = match element.tag {

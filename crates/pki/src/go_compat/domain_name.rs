@@ -1,6 +1,6 @@
-//! Domain names and mailboxes, as far as Go looks at them when it parses a certificate.
+//! Domain names and mailboxes, as far as Go checks them when it parses a certificate.
 
-/// Whether a domain name has characters and labels that a name can have. A constraint may begin
+/// Returns true if the characters and labels of a domain name are valid. A constraint may begin
 /// with a dot.
 pub(crate) fn is_valid(name: &[u8], constraint: bool) -> bool {
     if name.is_empty() {
@@ -14,7 +14,7 @@ pub(crate) fn is_valid(name: &[u8], constraint: bool) -> bool {
         && name.iter().all(u8::is_ascii_graphic)
 }
 
-/// Whether text is a mailbox (RFC 2821 §4.1.2).
+/// Returns true if the text is a mailbox (RFC 2821 §4.1.2).
 pub(crate) fn is_mailbox(text: &[u8]) -> bool {
     let rest = match text.strip_prefix(b"\"") {
         Some(quoted) => after_quotes(quoted),
@@ -23,7 +23,7 @@ pub(crate) fn is_mailbox(text: &[u8]) -> bool {
     rest.and_then(|rest| rest.strip_prefix(b"@")).is_some_and(|domain| is_valid(domain, false))
 }
 
-/// What follows a quoted string, whose opening quote has been read.
+/// Returns the text after a quoted string whose opening quote has been consumed.
 fn after_quotes(mut text: &[u8]) -> Option<&[u8]> {
     loop {
         let (&byte, rest) = text.split_first()?;
@@ -39,7 +39,8 @@ fn after_quotes(mut text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// What follows a sequence of atoms with dots between them. Go also takes escaped characters here.
+/// Returns the text after a dot-separated sequence of atoms. Go also accepts escaped characters
+/// here.
 fn after_atom(mut text: &[u8]) -> Option<&[u8]> {
     let mut local = Vec::new();
     while let Some((byte, rest)) = text.split_first() {

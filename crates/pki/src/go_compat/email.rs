@@ -1,9 +1,9 @@
-//! E-mail addresses (RFC 5322 §3.4): a mailbox, perhaps with a name before it.
+//! E-mail addresses (RFC 5322 §3.4): a mailbox with an optional display name.
 //!
-//! Go's `net/mail` also takes comments, and names in which quoted words are mixed with others. No
-//! certificate should need those, so they are refused.
+//! Go's `net/mail` also accepts comments, and display names that mix quoted words with others. No
+//! certificate should need those, so they are rejected.
 
-/// Whether text is one address: `local@domain`, or `name <local@domain>`.
+/// Returns true for one address: `local@domain`, or `name <local@domain>`.
 pub(crate) fn is_address(text: &str) -> bool {
     let text = text.trim_matches([' ', '\t']);
     let Some(bracketed) = text.strip_suffix('>') else { return is_mailbox(text) };
@@ -18,7 +18,7 @@ fn is_mailbox(text: &str) -> bool {
     local && (is_dotted(domain) || is_literal(domain))
 }
 
-/// Atoms with one dot between them.
+/// Accepts atoms separated by single dots.
 fn is_dotted(text: &str) -> bool {
     text.split('.').all(is_atom)
 }
@@ -29,7 +29,8 @@ fn is_atom(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_atext)
 }
 
-/// Visible characters and blanks between quotes; quotes and backslashes after a backslash only.
+/// Accepts visible characters and blanks between quotes; quotes and backslashes must be escaped by
+/// a backslash.
 fn is_quoted(text: &str) -> bool {
     let inside = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     let Some(inside) = inside.filter(|_| text.len() >= 2) else { return false };
@@ -52,7 +53,7 @@ fn is_literal(text: &str) -> bool {
     inside.is_some_and(|inside| inside.parse::<std::net::IpAddr>().is_ok())
 }
 
-/// Words before a bracketed mailbox, in which dots may be anywhere; there may be none.
+/// Accepts the words before a bracketed mailbox, in which dots may be anywhere; may be empty.
 fn is_phrase(text: &str) -> bool {
     let is_word = |word: &str| word.is_empty() || is_atom(&word.replace('.', "x"));
     is_quoted(text) || text.split([' ', '\t']).all(is_word)

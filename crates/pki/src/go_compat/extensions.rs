@@ -1,4 +1,4 @@
-//! The extensions of a certificate: those that Go knows must be well-formed.
+//! Extensions of a certificate; those that Go knows must be well-formed.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,10 +8,10 @@ use super::der_reader::{DerReader, int64, tag};
 use super::oid::{self, Oid};
 use super::{asn1_string, domain_name};
 
-/// What the extensions say that somebody asks for.
+/// The extensions that callers evaluate.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ForeignExtensions {
-    /// What the basic constraints say, if there are any.
+    /// The CA flag of the basic constraints; `None` without that extension.
     pub is_authority: Option<bool>,
     pub alt_names: AltNames,
 }
@@ -19,7 +19,7 @@ pub(crate) struct ForeignExtensions {
 const AUTHORITY_INFO_ACCESS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01];
 
 impl ForeignExtensions {
-    /// Reads the elements of `Extensions` (RFC 5280 §4.1).
+    /// Parses the elements of `Extensions` (RFC 5280 §4.1).
     pub(crate) fn read(mut list: DerReader<'_>) -> Result<Self, &'static str> {
         let mut found = Self::default();
         let mut seen = HashSet::new();
@@ -82,7 +82,7 @@ pub(crate) struct RawExtension<'a> {
 }
 
 impl<'a> RawExtension<'a> {
-    /// Reads the contents of `Extension`.
+    /// Parses the contents of one `Extension`.
     pub(crate) fn read(mut contents: DerReader<'a>) -> Result<Self, &'static str> {
         let oid = contents.oid().ok_or("malformed identifier of an extension")?;
         let critical = if contents.peek(tag::BOOLEAN) { contents.boolean() } else { Some(false) };
@@ -96,7 +96,7 @@ impl<'a> RawExtension<'a> {
     }
 }
 
-/// Whether it is an authority.
+/// Returns the CA flag of the basic constraints.
 fn basic_constraints(value: &[u8]) -> Option<bool> {
     let mut constraints = DerReader::new(value).sequence()?;
     let authority = if constraints.peek(tag::BOOLEAN) { constraints.boolean()? } else { false };
@@ -181,7 +181,7 @@ fn name_constraints(value: &[u8]) -> Result<(), &'static str> {
     let permitted = constraints.optional(tag::constructed(0)).ok_or(CONSTRAINTS)?;
     let excluded = constraints.optional(tag::constructed(1)).ok_or(CONSTRAINTS)?;
     let lists = [permitted, excluded].map(Option::unwrap_or_default);
-    // One of the lists may be empty, even if it is there.
+    // One of the lists may be present but empty.
     if !constraints.is_empty() || lists.iter().all(|list| list.is_empty()) {
         return Err(CONSTRAINTS);
     }
@@ -215,7 +215,7 @@ fn is_constraint(kind: u8, value: &[u8]) -> bool {
     }
 }
 
-/// An address and a mask: ones, then zeros.
+/// Returns true for an address with a mask of ones followed by zeros.
 fn is_network(value: &[u8]) -> bool {
     let (address, mask) = value.split_at(value.len() / 2);
     let ones = match (address.len(), mask.len()) {

@@ -1,4 +1,4 @@
-//! Public keys, as certificates and requests carry them.
+//! Public keys in certificates and requests.
 
 use std::fmt;
 
@@ -14,16 +14,16 @@ use crate::der_syntax::encode_tlv;
 use crate::limits::MAX_SUBJECT_KEY_BYTES;
 use crate::{Error, KeyType, PublicKey};
 
-/// A public key that somebody presents: the DER of a `SubjectPublicKeyInfo`, and what it says.
+/// A public key: the DER of a `SubjectPublicKeyInfo`, and its parsed contents.
 ///
-/// Two are equal if they are the same key, however it is encoded.
+/// Two values are equal if they are the same key, regardless of encoding.
 #[derive(Clone)]
 pub struct SubjectKey {
     der: Vec<u8>,
     pub(super) material: KeyMaterial,
 }
 
-/// The numbers that make up a key.
+/// The parsed numbers of a key.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum KeyMaterial {
     Rsa { modulus: Vec<u8>, exponent: u64 },
@@ -34,7 +34,7 @@ pub(super) enum KeyMaterial {
     Unknown,
 }
 
-/// What kind of key it is.
+/// Algorithm of a public key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyAlgorithm {
     /// RSA with a modulus of any size.
@@ -48,16 +48,16 @@ pub enum KeyAlgorithm {
     Ed25519,
     /// X25519, for key agreement only; such a key cannot sign.
     X25519,
-    /// DSA, which nobody verifies any more.
+    /// DSA, whose signatures are never verified.
     Dsa,
-    /// One that is not known here. It is carried, never used.
+    /// An unknown algorithm. The key is passed on, never used.
     Unknown,
 }
 
 /// An elliptic curve standardized by NIST (FIPS 186-4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EllipticCurve {
-    /// P-224. Keys are read; their signatures are not verified.
+    /// P-224. Keys are parsed; their signatures are not verified.
     P224,
     /// P-256, also known as `prime256v1` and `secp256r1`.
     P256,
@@ -72,7 +72,7 @@ pub enum EllipticCurve {
 pub enum PodKeyError {
     /// RSA with a modulus of another size.
     Modulus {
-        /// Its size in whole bytes, as bits.
+        /// Modulus length in bits, rounded up to whole bytes.
         bits: usize,
     },
     /// ECDSA on a curve that pods may not use.
@@ -90,7 +90,7 @@ const NULL: [u8; 2] = [tag::NULL, 0];
 const WHAT: &str = "public key";
 
 impl SubjectKey {
-    /// Reads a `SubjectPublicKeyInfo` to its last byte. The algorithm must be a known one.
+    /// Parses a `SubjectPublicKeyInfo`; trailing data is an error. The algorithm must be known.
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         if der.len() > MAX_SUBJECT_KEY_BYTES {
             return Err(Error::TooLarge { what: WHAT, limit: MAX_SUBJECT_KEY_BYTES });
@@ -108,7 +108,7 @@ impl SubjectKey {
         Ok(Self { der: der.to_vec(), material })
     }
 
-    /// Reads the key of a certificate or a request, where it may be of an unknown algorithm.
+    /// Parses the key of a certificate or request, whose algorithm may be unknown.
     pub(super) fn embedded<'a>(
         key: DerElement<'a>,
         algorithm: AlgorithmReader<'a>,
@@ -118,12 +118,12 @@ impl SubjectKey {
         Ok(Self { der: key.whole.to_vec(), material })
     }
 
-    /// The DER of the `SubjectPublicKeyInfo`, byte for byte as it was presented.
+    /// Returns the DER of the `SubjectPublicKeyInfo`, byte for byte as presented.
     pub fn as_der(&self) -> &[u8] {
         &self.der
     }
 
-    /// What kind of key it is.
+    /// Returns the algorithm of the key.
     pub fn algorithm(&self) -> KeyAlgorithm {
         match &self.material {
             KeyMaterial::Rsa { modulus, .. } => KeyAlgorithm::Rsa { modulus_bits: bits(modulus) },
@@ -170,8 +170,8 @@ impl SubjectKey {
         allowed.then_some(found).ok_or(PodKeyError::Algorithm)
     }
 
-    /// The DER that Go would write for the key. What is known of it is kept, and nothing else: what
-    /// was presented may have had more in it.
+    /// Returns the DER that Go would write for the key. Encodes only the parsed key; additional
+    /// data in the presented DER is dropped.
     pub(crate) fn to_canonical_der(&self) -> Result<Vec<u8>, Error> {
         let (algorithm, parameters, bits) = match &self.material {
             KeyMaterial::Rsa { modulus, exponent } => {
@@ -196,7 +196,7 @@ impl SubjectKey {
         Ok(encode_tlv(tag::SEQUENCE, &[algorithm, bits].concat()))
     }
 
-    /// The key as it is certified. Fails for what is not quite DER.
+    /// Converts to the key that is certified. Fails for input that is not strict DER.
     pub fn to_public_key(&self) -> Result<PublicKey, Error> {
         PublicKey::from_der(&self.der)
     }
@@ -242,7 +242,7 @@ impl KeyAlgorithm {
 }
 
 impl EllipticCurve {
-    /// The name that Go gives it.
+    /// Returns Go's name of the curve.
     pub const fn name(self) -> &'static str {
         match self {
             Self::P224 => "P-224",
@@ -267,7 +267,7 @@ impl EllipticCurve {
         }
     }
 
-    /// Whether these are 4, x and y of a point on the curve.
+    /// Returns true for an uncompressed point (4, x, y) on the curve.
     fn is_valid_point(self, encoded: &[u8]) -> bool {
         let (algorithm, length): (&'static EcdsaVerificationAlgorithm, usize) = match self {
             Self::P224 => return p224::is_point(encoded),
@@ -281,7 +281,7 @@ impl EllipticCurve {
     }
 }
 
-/// How algorithm identifiers are read: certificates and requests differ.
+/// Parser of algorithm identifiers, which differs between certificates and requests.
 pub(super) type AlgorithmReader<'a> = fn(DerReader<'a>) -> Option<AlgorithmIdentifier<'a>>;
 
 fn parts<'a>(
@@ -294,7 +294,7 @@ fn parts<'a>(
     Ok((algorithm, bits))
 }
 
-/// Reads a key of an algorithm that certificates use; none if it is not known.
+/// Parses the key if certificates use its algorithm; `None` if the algorithm is unknown.
 fn parse_material(
     algorithm: &AlgorithmIdentifier<'_>,
     bits: &BitString<'_>,
@@ -318,7 +318,7 @@ fn parse_rsa(
     algorithm: &AlgorithmIdentifier<'_>,
     bits: &BitString<'_>,
 ) -> Result<KeyMaterial, &'static str> {
-    // RFC 3279 §2.3.1 demands the NULL.
+    // RFC 3279 §2.3.1 requires the NULL.
     if algorithm.parameters.is_none_or(|parameters| parameters.whole != NULL) {
         return Err("RSA key without NULL parameters");
     }
@@ -372,7 +372,7 @@ fn parse_dsa(
     Ok(KeyMaterial::Dsa([parameters, y].concat()))
 }
 
-/// The magnitude of a two's complement above zero.
+/// Returns the magnitude of a two's complement number above zero.
 fn positive(number: &[u8]) -> Option<&[u8]> {
     match number {
         [0] => None,
@@ -382,14 +382,14 @@ fn positive(number: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// A number above zero that begins with no zero octet, as an INTEGER.
+/// Encodes a positive number without leading zero octets as an INTEGER.
 fn unsigned(magnitude: &[u8]) -> Vec<u8> {
     let negative = magnitude.first().is_none_or(|first| first & 0x80 != 0);
     let sign: &[u8] = if negative { &[0] } else { &[] };
     encode_tlv(tag::INTEGER, &[sign, magnitude].concat())
 }
 
-/// How many bits a number has that begins with no zero octet.
+/// Returns the bit length of a number without leading zero octets.
 pub(super) fn bits(magnitude: &[u8]) -> usize {
     let unused = magnitude.first().map_or(0, |first| first.leading_zeros());
     let unused = usize::try_from(unused).unwrap_or_default();

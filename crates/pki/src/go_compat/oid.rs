@@ -1,20 +1,20 @@
-//! Object identifiers, as long as they like to be.
+//! Object identifiers of any length.
 
 use std::fmt;
 
-/// The contents of an OBJECT IDENTIFIER. Equal bytes are equal identifiers, because the encoding
-/// of each number is unique.
+/// The contents of an OBJECT IDENTIFIER. Equal bytes mean equal identifiers, because the encoding
+/// of each arc is unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Oid<'a>(pub &'a [u8]);
 
 impl<'a> Oid<'a> {
-    /// Every number must be in as few octets as possible, and fit into 31 bits.
+    /// Every arc must be minimally encoded and fit into 31 bits.
     pub(crate) fn from_contents(bytes: &'a [u8]) -> Option<Self> {
         let ends = !bytes.is_empty() && bytes.last()? & 0x80 == 0;
         (ends && arcs(bytes).all(|number| arc(number).is_some())).then_some(Self(bytes))
     }
 
-    /// The last number of an identifier below `2.5.29`: the certificate extensions.
+    /// Returns the last arc of an identifier below `2.5.29`, the certificate extensions.
     pub(crate) fn certificate_extension(&self) -> Option<u8> {
         match self.0 {
             [0x55, 0x1d, number @ 0..=0x7f] => Some(*number),
@@ -22,7 +22,7 @@ impl<'a> Oid<'a> {
         }
     }
 
-    /// The last number of an identifier below `2.5.4`: the attributes of names.
+    /// Returns the last arc of an identifier below `2.5.4`, the name attributes.
     pub(crate) fn name_attribute(&self) -> Option<u8> {
         match self.0 {
             [0x55, 0x04, number @ 0..=0x7f] => Some(*number),
@@ -31,7 +31,7 @@ impl<'a> Oid<'a> {
     }
 }
 
-/// Whether every number is in as few octets as possible, however large it is.
+/// Returns true if every arc is minimally encoded, however large it is.
 pub(crate) fn is_well_formed(bytes: &[u8]) -> bool {
     bytes.last().is_some_and(|last| last & 0x80 == 0)
         && arcs(bytes).all(|number| number.first() != Some(&0x80))
@@ -41,7 +41,7 @@ fn arcs(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split_inclusive(|byte| byte & 0x80 == 0)
 }
 
-/// The value of one number in base 128.
+/// Decodes one arc in base 128.
 pub(crate) fn arc(octets: &[u8]) -> Option<u32> {
     if octets.first() == Some(&0x80) || octets.len() > 5 {
         return None;

@@ -1,7 +1,7 @@
-//! Whether a point lies on the curve P-224.
+//! Point validation for the curve P-224.
 //!
-//! Go reads keys on P-224, so a certificate with one must be read here too, but the cryptographic
-//! library has left the curve behind. Nothing here is secret and nothing is signed or verified.
+//! Go parses keys on P-224, so certificates with one must parse here too, but the cryptographic
+//! library does not support the curve. Nothing here is secret and nothing is signed or verified.
 
 /// A number below the prime, least significant word first.
 type Number = [u32; WORDS];
@@ -9,11 +9,11 @@ type Number = [u32; WORDS];
 const WORDS: usize = 7;
 /// 2²²⁴ − 2⁹⁶ + 1.
 const PRIME: Number = [1, 0, 0, 0xffff_ffff, 0xffff_ffff, 0xffff_ffff, 0xffff_ffff];
-/// The constant of the curve's equation.
+/// Constant b of the curve equation.
 const B: Number =
     [0x2355_ffb4, 0x270b_3943, 0xd7bf_d8ba, 0x5044_b0b7, 0xf541_3256, 0x0c04_b3ab, 0xb405_0a85];
 
-/// Whether these are 4, x and y (SEC 1 §2.3.4) and y² = x³ − 3x + b.
+/// Returns true for an uncompressed point (4, x, y; SEC 1 §2.3.4) with y² = x³ − 3x + b.
 pub(crate) fn is_point(encoded: &[u8]) -> bool {
     let Some((4, coordinates)) = encoded.split_first() else { return false };
     let (coordinates, rest) = coordinates.as_chunks::<28>();
@@ -33,7 +33,7 @@ fn number(big_endian: &[u8; 28]) -> Option<Number> {
     borrow(&number, &PRIME).1.then_some(number)
 }
 
-/// The difference modulo 2²²⁴, and whether it is below zero.
+/// Returns the difference modulo 2²²⁴, and whether it underflowed.
 fn borrow(left: &Number, right: &Number) -> (Number, bool) {
     let mut difference = [0; WORDS];
     let mut below = false;
@@ -45,7 +45,7 @@ fn borrow(left: &Number, right: &Number) -> (Number, bool) {
     (difference, below)
 }
 
-/// The sum modulo 2²²⁴, and whether it is beyond that.
+/// Returns the sum modulo 2²²⁴, and whether it overflowed.
 fn carry(left: &Number, right: &Number) -> (Number, bool) {
     let mut sum = [0; WORDS];
     let mut beyond = false;
@@ -68,7 +68,8 @@ fn subtract(left: &Number, right: &Number) -> Number {
     if below { carry(&difference, &PRIME).0 } else { difference }
 }
 
-/// Doubles and adds, from the highest bit down: slow, short, and fast enough for a handful.
+/// Multiplies by double-and-add from the highest bit down: slow but short, and fast enough for a
+/// few keys.
 fn multiply(left: &Number, right: &Number) -> Number {
     let mut product = [0; WORDS];
     for word in right.iter().rev() {
@@ -86,7 +87,7 @@ fn multiply(left: &Number, right: &Number) -> Number {
 mod tests {
     use super::*;
 
-    /// The generator, FIPS 186-4 appendix D.1.2.2.
+    /// Generator point (FIPS 186-4 appendix D.1.2.2).
     const GENERATOR: [u8; 57] = [
         4, 0xb7, 0x0e, 0x0c, 0xbd, 0x6b, 0xb4, 0xbf, 0x7f, 0x32, 0x13, 0x90, 0xb9, 0x4a, 0x03,
         0xc1, 0xd3, 0x56, 0xc2, 0x11, 0x22, 0x34, 0x32, 0x80, 0xd6, 0x11, 0x5c, 0x1d, 0x21, 0xbd,

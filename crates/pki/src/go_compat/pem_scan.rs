@@ -1,11 +1,11 @@
 //! PEM as Go's `encoding/pem` scans it.
 //!
-//! Go passes over what it cannot read: text, a block without an end, a block that is not base64.
-//! [`crate::pem`] refuses such input, because nothing should get lost silently in what an operator
-//! configures. What others store in an object must be read as Kubernetes reads it.
+//! Go skips what it cannot parse: text, an unterminated block, a block that is not base64.
+//! [`crate::pem`] rejects such input, because nothing in an operator's configuration should be
+//! dropped silently. Objects from clients must be parsed as Kubernetes parses them.
 //!
-//! Every byte is looked at a constant number of times: a search never goes back behind the last
-//! end of a block.
+//! Each byte is visited a constant number of times: a search never goes back behind the last end of
+//! a block.
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ScannedBlock<'a> {
@@ -18,7 +18,7 @@ const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"\n-----END ";
 const DASHES: &[u8] = b"-----";
 
-/// The blocks of a text, one after the other.
+/// Iterates over the blocks of a text.
 pub(crate) fn blocks(text: &[u8]) -> impl Iterator<Item = ScannedBlock<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {
@@ -28,11 +28,11 @@ pub(crate) fn blocks(text: &[u8]) -> impl Iterator<Item = ScannedBlock<'_>> {
     })
 }
 
-/// The first block of a text, and what follows it.
+/// Returns the first block of a text, and the text after it.
 fn next(text: &[u8]) -> Option<(ScannedBlock<'_>, &[u8])> {
     let mut start = 0;
     loop {
-        // The first end, and the last beginning before that. Earlier beginnings have no end.
+        // The first END and the last BEGIN before it. Earlier BEGIN lines have no END.
         let end = start + find(text.get(start..)?, END)?;
         let after_end = end + END.len();
         let Some(begin) = rfind(text.get(start..end)?, BEGIN).map(|begin| start + begin) else {
@@ -54,8 +54,8 @@ fn next(text: &[u8]) -> Option<(ScannedBlock<'_>, &[u8])> {
     }
 }
 
-/// Reads the block whose label begins at `cursor` and whose last line begins after `end`. An error
-/// is how far it was read; none is that there is nothing more to find.
+/// Parses the block whose label starts at `cursor` and whose last line starts after `end`. An error
+/// holds the position reached; `None` means that there are no more blocks.
 fn body(text: &[u8], cursor: usize, end: usize) -> Option<Result<ScannedBlock<'_>, usize>> {
     let position = |rest: &[u8]| text.len() - rest.len();
     let (label, mut rest) = line(text.get(cursor..)?);
@@ -73,7 +73,7 @@ fn body(text: &[u8], cursor: usize, end: usize) -> Option<Result<ScannedBlock<'_
         rest = after;
     }
     let cursor = position(rest);
-    // Without contents the last line follows the first, whose newline is then its own.
+    // Without contents, the END line directly follows the BEGIN line and shares its newline.
     if has_headers && end < cursor {
         return Some(Err(cursor));
     }
@@ -88,7 +88,7 @@ fn body(text: &[u8], cursor: usize, end: usize) -> Option<Result<ScannedBlock<'_
     }
 }
 
-/// The first line without white space at its end, and what follows it.
+/// Returns the first line without trailing white space, and the text after it.
 fn line(text: &[u8]) -> (&[u8], &[u8]) {
     let (mut line, rest) = match text.iter().position(|byte| *byte == b'\n') {
         Some(end) => {
@@ -111,8 +111,8 @@ fn rfind(text: &[u8], needle: &[u8]) -> Option<usize> {
     text.windows(needle.len()).rposition(|window| window == needle)
 }
 
-/// Decodes base64 with padding. White space is passed over, and bits that do not count may be set:
-/// a constant-time decoder is neither as lenient nor needed, for nothing here is secret.
+/// Decodes padded base64. Ignores white space and allows nonzero trailing bits: a constant-time
+/// decoder is not this lenient, and not needed because nothing here is secret.
 fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut digits = text.iter().filter(|byte| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n'));
@@ -137,7 +137,7 @@ fn base64(text: &[u8]) -> Option<Vec<u8>> {
         let [_, first, second, third] = group.to_be_bytes();
         match count {
             4 => bytes.extend([first, second, third]),
-            // The padding ends the text.
+            // Padding must be at the end.
             3 => {
                 bytes.extend([first, second]);
                 return digits.next().is_none().then_some(bytes);

@@ -15,8 +15,8 @@ use super::signature::SignatureAlgorithm;
 use super::signature::SignatureError;
 use crate::limits::MAX_FOREIGN_BYTES;
 
-/// A request that has been read, as leniently as Go reads it. Its signature has not been checked:
-/// see [`Self::verify_signature`].
+/// A request parsed as leniently as Go parses it. Its signature has not been verified: see
+/// [`Self::verify_signature`].
 #[derive(Clone)]
 pub struct CertificateRequest {
     der: Vec<u8>,
@@ -29,7 +29,7 @@ pub struct CertificateRequest {
     signature: Vec<u8>,
 }
 
-/// An extension that the requester would like to have in the certificate.
+/// An extension that the requester wants in the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestedExtension {
     oid: Vec<u8>,
@@ -37,16 +37,16 @@ pub struct RequestedExtension {
     value: Vec<u8>,
 }
 
-/// Why something is not a request.
+/// Error of parsing a certificate request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The first PEM block is not a request, or there is none.
+    /// The first PEM block is missing or not a request.
     #[error("PEM block type must be CERTIFICATE REQUEST")]
     Label,
     /// The request is larger than [`MAX_FOREIGN_BYTES`].
     #[error("certificate request exceeds {MAX_FOREIGN_BYTES} bytes")]
     TooLarge,
-    /// The request cannot be read.
+    /// The request is syntactically invalid.
     #[error("malformed certificate request: {0}")]
     Malformed(&'static str),
 }
@@ -57,8 +57,8 @@ const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x0
 const SUBJECT_ALT_NAME: u8 = 17;
 
 impl CertificateRequest {
-    /// Reads the request in the first PEM block. Text before it, headers in it and everything after
-    /// it are passed over.
+    /// Parses the request in the first PEM block. Ignores text before it, its headers and
+    /// everything after it.
     pub fn from_pem(text: &[u8]) -> Result<Self, RequestError> {
         match pem_scan::blocks(text).next() {
             Some(block) if block.label == LABEL.as_bytes() => Self::from_der(&block.contents),
@@ -66,7 +66,7 @@ impl CertificateRequest {
         }
     }
 
-    /// Reads one request, to its last byte.
+    /// Parses one request; trailing data is an error.
     pub fn from_der(der: &[u8]) -> Result<Self, RequestError> {
         if der.len() > MAX_FOREIGN_BYTES {
             return Err(RequestError::TooLarge);
@@ -108,7 +108,7 @@ impl CertificateRequest {
         })
     }
 
-    /// Whether the requester holds the private key.
+    /// Verifies the proof of possession: the requester holds the private key.
     pub fn verify_signature(&self) -> Result<(), SignatureError> {
         self.public_key.verify(self.signature_algorithm, &self.signed, &self.signature)
     }
@@ -123,17 +123,17 @@ impl CertificateRequest {
         &self.subject
     }
 
-    /// The key to be certified.
+    /// Returns the public key to be certified.
     pub fn public_key(&self) -> &SubjectKey {
         &self.public_key
     }
 
-    /// The extensions asked for, each at most once.
+    /// Returns the requested extensions, each at most once.
     pub fn extensions(&self) -> &[RequestedExtension] {
         &self.extensions
     }
 
-    /// The alternative names asked for.
+    /// Returns the requested subject alternative names.
     pub fn alt_names(&self) -> &AltNames {
         &self.alt_names
     }
@@ -156,17 +156,17 @@ impl fmt::Debug for CertificateRequest {
 }
 
 impl RequestedExtension {
-    /// Its type, in dotted decimal.
+    /// Extension type in dotted decimal notation.
     pub fn oid(&self) -> String {
         Oid(&self.oid).to_string()
     }
 
-    /// Whether it is asked for as critical.
+    /// Returns true if requested as critical.
     pub fn is_critical(&self) -> bool {
         self.critical
     }
 
-    /// Its value. Only that of the alternative names has been looked at.
+    /// Returns the extension's value. Only subject alternative names have been parsed.
     pub fn value(&self) -> &[u8] {
         &self.value
     }
@@ -176,7 +176,7 @@ impl RequestedExtension {
     }
 }
 
-/// The extensions in all attributes. Attributes that cannot be read are passed over, as by Go.
+/// Returns the extensions of all attributes. Skips unparsable attributes, as Go does.
 fn requested_extensions(
     mut attributes: DerReader<'_>,
 ) -> Result<Vec<RequestedExtension>, &'static str> {
@@ -203,7 +203,7 @@ fn requested_extensions(
     Ok(requested)
 }
 
-/// The first value of an attribute, if that asks for extensions.
+/// Returns the first value of an attribute if it is an extension request.
 fn extension_request(attribute: &[u8]) -> Option<&[u8]> {
     let mut attribute = DerReader::new(attribute).sequence()?;
     let oid = attribute.oid()?;

@@ -15,7 +15,7 @@ use super::algorithm::AlgorithmIdentifier;
 use super::der_reader::{DerReader, tag};
 use super::key::{EllipticCurve, KeyMaterial, SubjectKey, bits};
 
-/// How something is signed. What is not known is [`Self::Unknown`], and verifies nothing.
+/// A signature algorithm. [`Self::Unknown`] verifies no signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SignatureAlgorithm {
     /// RSA with PKCS#1 v1.5 padding over this hash.
@@ -72,7 +72,7 @@ impl SignatureAlgorithm {
             };
         }
         match identifier.oid.0 {
-            // The same as SHA-1 with RSA, under a number of ISO's.
+            // SHA-1 with RSA under its ISO OID.
             [0x2b, 0x0e, 0x03, 0x02, 0x1d] => Self::Rsa(HashAlgorithm::Sha1),
             [0x2a, 0x86, 0x48, 0xce, 0x38, 0x04, 0x03] => Self::Dsa(HashAlgorithm::Sha1),
             [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02] => {
@@ -89,7 +89,7 @@ impl SignatureAlgorithm {
     }
 }
 
-/// The hash of RSA-PSS, if it is one of the three usual combinations: the same SHA-2 for message
+/// Returns the hash of RSA-PSS for one of the three usual combinations: the same SHA-2 for message
 /// and mask, and a salt as long as the hash.
 fn pss_hash(identifier: &AlgorithmIdentifier<'_>) -> Option<HashAlgorithm> {
     let mut parameters = DerReader::new(identifier.parameters?.whole).sequence()?;
@@ -124,29 +124,29 @@ fn pss_hash(identifier: &AlgorithmIdentifier<'_>) -> Option<HashAlgorithm> {
     }
 }
 
-/// Why a signature does not count.
+/// Error of verifying a signature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SignatureError {
-    /// The algorithm, or its combination with the key, is not verified here.
+    /// The algorithm, or its combination with the key, is not supported.
     #[error("cannot verify signature: algorithm unimplemented")]
     Unsupported,
-    /// The algorithm is too weak for its signatures to mean anything.
+    /// The algorithm is too weak to be trusted.
     #[error("cannot verify signature: insecure algorithm")]
     Insecure,
-    /// The signature is of another algorithm than the key.
+    /// The signature algorithm does not match the key.
     #[error("signature algorithm does not match the public key")]
     Mismatch,
-    /// The key cannot be used.
+    /// The key cannot be used for verification.
     #[error("cannot verify signature: {0}")]
     BadKey(&'static str),
-    /// The signature is not this key's on this message.
+    /// The signature does not match the key and message.
     #[error("signature does not verify")]
     Invalid,
 }
 
 impl SubjectKey {
-    /// Checks a signature of a request or a certificate. SHA-1 counts, as in Go's check of requests:
-    /// somebody who can make two requests with the same hash holds the key to both.
+    /// Verifies the signature of a request or certificate. SHA-1 is accepted, as in Go's check of
+    /// requests: a requester who creates two requests with the same hash holds the key of both.
     pub(crate) fn verify(
         &self,
         algorithm: SignatureAlgorithm,
@@ -157,7 +157,7 @@ impl SubjectKey {
         match (algorithm, &self.material) {
             (Unknown | Rsa(HashAlgorithm::Md2), _) => Err(SignatureError::Unsupported),
             (Rsa(HashAlgorithm::Md5), _) => Err(SignatureError::Insecure),
-            // Go reads DSA keys and verifies none of their signatures.
+            // Go parses DSA keys but verifies none of their signatures.
             (_, KeyMaterial::Dsa(_) | KeyMaterial::X25519(_) | KeyMaterial::Unknown) => {
                 Err(SignatureError::Unsupported)
             }
@@ -177,9 +177,9 @@ impl SubjectKey {
         }
     }
 
-    /// Checks the proof that somebody holds this key: a signature over `message` by Ed25519, by
-    /// ECDSA over SHA-256 whatever the curve, or by RSA-PSS over SHA-256 with a salt of
-    /// any usual length.
+    /// Verifies a proof of possession of this key: a signature over `message` with Ed25519, with
+    /// ECDSA over SHA-256 on any curve, or with RSA-PSS over SHA-256 and a salt of any usual
+    /// length.
     pub fn verify_possession(&self, message: &[u8], proof: &[u8]) -> Result<(), SignatureError> {
         match &self.material {
             KeyMaterial::Ed25519(key) => verify_ed25519(key, message, proof),
@@ -196,7 +196,7 @@ impl SubjectKey {
     }
 }
 
-/// Go takes RSA keys from 1024 bits on. The library has no SHA-384 below 2048.
+/// Go accepts RSA keys from 1024 bits on. The library has no SHA-384 below 2048 bits.
 fn pkcs1_parameters(hash: HashAlgorithm) -> Option<&'static RsaParameters> {
     match hash {
         HashAlgorithm::Md2 | HashAlgorithm::Md5 => None,
@@ -242,8 +242,8 @@ fn verify_rsa(
     key.verify(parameters, message, signature).map_err(|_| SignatureError::Invalid)
 }
 
-/// The salt lengths that are tried: that of the hash, all the room there is, as Go makes it, none,
-/// and those of other hashes.
+/// Salt lengths to try: that of the hash, the maximum (Go's default for signing), none, and those
+/// of other hashes.
 const SALTS: [RsaParameters; 6] = [
     RSA_PSS_2048_8192_SHA256,
     RSA_PSS_2048_8192_SHA256.with_pss_salt_length(RsaPssSaltLength::Max),
@@ -253,8 +253,8 @@ const SALTS: [RsaParameters; 6] = [
     RSA_PSS_2048_8192_SHA256.with_pss_salt_length(RsaPssSaltLength::Custom(64)),
 ];
 
-/// An RSA-PSS signature does not say how long its salt is. Go finds out; the library must be told.
-/// Trying every length would let a false proof cost as much as five hundred.
+/// An RSA-PSS signature does not state its salt length. Go detects it; the library must be given
+/// one. Trying every length would make a forged proof as expensive as five hundred verifications.
 fn verify_pss_any_salt(
     modulus: &[u8],
     exponent: u64,
@@ -284,7 +284,7 @@ fn verify_ecdsa(
     key.verify_sig(message, signature).map_err(|_| SignatureError::Invalid)
 }
 
-/// Every combination that the library has. It lacks P-224, and SHA-1 with P-384.
+/// Maps to every combination that the library supports. It lacks P-224, and SHA-1 with P-384.
 fn ecdsa_algorithm(
     curve: EllipticCurve,
     hash: HashAlgorithm,

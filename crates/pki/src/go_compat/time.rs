@@ -4,7 +4,7 @@ use time::{Date, Month, OffsetDateTime, Time, UtcOffset};
 
 use super::der_reader::{DerReader, tag};
 
-/// Reads a time of either type.
+/// Parses a UTCTime or a GeneralizedTime.
 pub(crate) fn read(reader: &mut DerReader<'_>) -> Option<OffsetDateTime> {
     if reader.peek(tag::UTC_TIME) {
         parse_utc_time(reader.value(tag::UTC_TIME)?)
@@ -13,7 +13,7 @@ pub(crate) fn read(reader: &mut DerReader<'_>) -> Option<OffsetDateTime> {
     }
 }
 
-/// `YYMMDDhhmm[ss]` and a zone. Years from 50 on are of the last century.
+/// Parses a UTCTime: `YYMMDDhhmm[ss]` and a time zone. Years from 50 on mean 19xx.
 pub(crate) fn parse_utc_time(text: &[u8]) -> Option<OffsetDateTime> {
     let mut fields = TimeFields(text);
     let year = match fields.number(2)? {
@@ -35,8 +35,8 @@ pub(crate) fn parse_generalized_time(text: &[u8]) -> Option<OffsetDateTime> {
     fields.finish(date, time)
 }
 
-/// Whether a value in a request is a GeneralizedTime: there it may also have a fraction of up to
-/// nine digits, the last of which is not zero.
+/// Returns true if a value in a request is a GeneralizedTime, which may also have a fraction of up
+/// to nine digits that does not end in zero.
 pub(crate) fn is_generalized_in_request(text: &[u8]) -> bool {
     let Some((seconds, rest)) = text.split_at_checked(14) else { return false };
     let Some(fraction) = rest.strip_prefix(b".") else {
@@ -67,8 +67,8 @@ impl TimeFields<'_> {
         Date::from_calendar_date(year, Month::try_from(month).ok()?, day).ok()
     }
 
-    /// Reads the zone: `Z`, or hours and minutes, of which Go takes 24 and up to 59. No offset at
-    /// all must be written `Z`. A moment outside of the years that we can name is refused.
+    /// Parses the time zone: `Z`, or an offset of up to 24 hours and 59 minutes, as Go accepts. A
+    /// zero offset must be written `Z`. Times outside the supported years are rejected.
     fn finish(mut self, date: Date, time: [i32; 3]) -> Option<OffsetDateTime> {
         let [hour, minute, second] = time.map(|field| u8::try_from(field).ok());
         let time = Time::from_hms(hour?, minute?, second?).ok()?;

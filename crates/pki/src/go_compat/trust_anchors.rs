@@ -1,4 +1,4 @@
-//! Trust bundles: the text that names whom a cluster trusts.
+//! Trust bundles: PEM text with a cluster's trust anchors.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,43 +6,44 @@ use std::fmt;
 use super::certificate::ForeignCertificate;
 use super::{CERTIFICATE, pem_scan};
 
-/// A certificate that is trusted to sign others.
+/// A CA certificate that is trusted to sign others.
 #[derive(Debug, Clone)]
 pub struct TrustAnchor(ForeignCertificate);
 
-/// Why a text is not a trust bundle. Displayed, each is what Kubernetes says.
+/// Error of parsing a trust bundle. Its `Display` text equals Kubernetes' message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AnchorError {
-    /// The text is longer than it may be.
+    /// The text exceeds the size limit.
     TooLong {
-        /// How long it may be, in bytes.
+        /// Maximum length of the text in bytes.
         limit: usize,
     },
-    /// Some blocks are not trust anchors: at least one, each block at most once, in order.
+    /// At least one block is not a trust anchor; at most one error per block, in order.
     Entries(Vec<EntryError>),
     /// The text contains no PEM block.
     Missing,
-    /// Some anchors occur more than once: the indices of each such anchor, in order.
+    /// Some anchors are duplicated: the indices of each such anchor, in order.
     Duplicates(Vec<Vec<usize>>),
 }
 
-/// Why one block of a trust bundle is not a trust anchor.
+/// Error in one block of a trust bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EntryError {
-    /// Which block, counted from 0. What Go cannot read as a block is not counted.
+    /// Index of the block, counted from 0. Blocks that Go cannot parse are not counted.
     pub index: usize,
-    /// What is wrong with it.
+    /// Reason why the block is not a trust anchor.
     pub fault: EntryFault,
 }
 
-/// What is wrong with one block.
+/// Reason why one block is not a trust anchor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EntryFault {
-    /// It is of another kind.
+    /// The label is not `CERTIFICATE`.
     Label(String),
     /// The PEM block has headers, which are not permitted.
     Headers,
-    /// It is not one certificate. This is why; Kubernetes does not tell.
+    /// The block is not exactly one certificate. Contains the reason, which Kubernetes does not
+    /// report.
     Malformed(String),
     /// It is not an authority: its basic constraints do not allow it, or it has none. That basic
     /// constraints are invalid is never said: then it is malformed, in Go as here.
@@ -61,8 +62,8 @@ impl TrustAnchor {
     }
 }
 
-/// Reads a trust bundle: only certificates of authorities, without headers, each once, at least one
-/// of them. Text around the blocks is allowed. Takes time linear in the length of the text.
+/// Parses a trust bundle: at least one CA certificate, without headers, duplicates or other blocks.
+/// Text around the blocks is allowed. Takes linear time.
 pub fn parse_trust_anchors(text: &str, limit: usize) -> Result<Vec<TrustAnchor>, AnchorError> {
     if text.len() > limit {
         return Err(AnchorError::TooLong { limit });
@@ -101,7 +102,7 @@ fn parse_anchor(block: &pem_scan::ScannedBlock<'_>) -> Result<TrustAnchor, Entry
     }
 }
 
-/// The indices of anchors that are the same to the byte, in order of the first.
+/// Returns the indices of byte-identical anchors, ordered by the first index.
 fn duplicates(anchors: &[TrustAnchor]) -> Vec<Vec<usize>> {
     let mut indices = HashMap::<&[u8], Vec<usize>>::new();
     for (index, anchor) in anchors.iter().enumerate() {
@@ -113,8 +114,8 @@ fn duplicates(anchors: &[TrustAnchor]) -> Vec<Vec<usize>> {
 }
 
 impl AnchorError {
-    /// What Kubernetes says, one text for each cause. That the text is too long is said by whoever
-    /// knows the field.
+    /// Returns Kubernetes' messages, one per cause. Callers that know the field report an oversized
+    /// text themselves.
     pub fn messages(&self) -> Vec<String> {
         match self {
             Self::TooLong { limit } => vec![format!("may not be more than {limit} bytes")],

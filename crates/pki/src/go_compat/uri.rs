@@ -1,4 +1,5 @@
-//! Whether a URI is one that Go's `net/url` parses, and its host one that Go takes in a certificate.
+//! Validation of URIs as Go's `net/url` parses them, and of their hosts as Go accepts them in
+//! certificates.
 
 use std::net::Ipv6Addr;
 
@@ -6,13 +7,13 @@ use super::domain_name;
 
 mod format;
 
-/// Reads a URI of a certificate, and gives it the form in which Go prints it.
+/// Parses a URI of a certificate and returns it as Go prints it.
 pub(crate) fn canonical(uri: &str) -> Result<String, &'static str> {
     check(uri)?;
     format::format_uri(uri).ok_or("alternative name is no URI")
 }
 
-/// Checks a URI of a certificate.
+/// Checks the syntax of a certificate's URI.
 fn check(uri: &str) -> Result<(), &'static str> {
     let host = host(uri).ok_or("alternative name is no URI")?;
     if host.is_empty() || domain_name::is_valid(&host, false) {
@@ -22,7 +23,7 @@ fn check(uri: &str) -> Result<(), &'static str> {
     }
 }
 
-/// The host and port of a URI, unescaped; empty if it has none; none if it is not a URI.
+/// Returns the unescaped host and port of a URI; empty if there is none, `None` if it is not a URI.
 fn host(uri: &str) -> Option<Vec<u8>> {
     let (uri, fragment) = uri.split_once('#').unwrap_or((uri, ""));
     if uri.bytes().any(|byte| byte.is_ascii_control()) {
@@ -60,7 +61,7 @@ fn hierarchy(uri: &str) -> Option<Vec<u8>> {
     parse_host(host, scheme)
 }
 
-/// The scheme, empty if there is none, and what follows.
+/// Splits off the scheme, which may be empty.
 fn split_scheme(uri: &str) -> Option<(&str, &str)> {
     for (index, byte) in uri.bytes().enumerate() {
         match byte {
@@ -74,8 +75,8 @@ fn split_scheme(uri: &str) -> Option<(&str, &str)> {
     Some(("", uri))
 }
 
-/// A name or an address with an optional port. Databases have lists of those, so more than one colon
-/// is refused in the web's schemes only.
+/// Parses a name or address with an optional port. Database URIs contain lists of these, so more
+/// than one colon is rejected for web schemes only.
 fn parse_host(host: &str, scheme: &str) -> Option<Vec<u8>> {
     let Some((before, _)) = host.rsplit_once('[') else {
         let web = ["http", "https"].iter().any(|web| scheme.eq_ignore_ascii_case(web));
@@ -114,7 +115,8 @@ enum UriPart {
     Other,
 }
 
-/// Undoes percent-encoding. In a host only what is not ASCII may be encoded, and a percent sign.
+/// Decodes percent-encoding. In a host, only non-ASCII characters and the percent sign may be
+/// encoded.
 fn unescape(text: &str, part: UriPart) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -136,7 +138,7 @@ fn unescape(text: &str, part: UriPart) -> Option<Vec<u8>> {
     Some(plain)
 }
 
-/// What may stand in a host as it is.
+/// Returns true for bytes that a host may contain unescaped.
 fn is_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-_.~!$&'()*+,;=:[]<>\"".contains(&byte)
 }

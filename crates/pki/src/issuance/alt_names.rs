@@ -1,4 +1,4 @@
-//! Alternative names as Go writes them: by kind, and URIs as it prints them.
+//! Subject alternative names as Go encodes them: grouped by kind, and URIs as it prints them.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,8 @@ const DNS: u8 = 0x82;
 const URI: u8 = 0x86;
 const IP: u8 = 0x87;
 
-/// The names as they will be in the certificate. Those of a request are already.
+/// Returns the names in the form written to the certificate. Names of a parsed request already have
+/// it.
 pub(crate) fn canonical(names: &AltNames) -> Result<AltNames, Error> {
     let ascii = |names: &[String], what| {
         let all = names.iter().all(|name| name.is_ascii());
@@ -30,7 +31,7 @@ pub(crate) fn canonical(names: &AltNames) -> Result<AltNames, Error> {
     })
 }
 
-/// The value of the extension.
+/// Encodes the value of the extension.
 pub(crate) fn to_der(names: &AltNames) -> Vec<u8> {
     let texts = |tag, texts: &[String]| {
         texts.iter().map(|text| encode_tlv(tag, text.as_bytes())).collect::<Vec<_>>().concat()

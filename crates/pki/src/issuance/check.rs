@@ -1,10 +1,10 @@
-//! What is looked at after a certificate has been signed: what others will see in it.
+//! Checks of a signed certificate, as relying parties will parse it.
 
 use super::{CertificateTemplate, IssuanceLint};
 use crate::authority::is_signed_by;
 use crate::{AltNames, CertificateAuthority, Error, ForeignCertificate};
 
-/// Reads a certificate as its holder will, and verifies it.
+/// Parses a certificate as its holder will, and verifies it.
 pub(super) fn check(
     der: &[u8],
     authority: &CertificateAuthority,

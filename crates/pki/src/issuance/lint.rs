@@ -1,14 +1,16 @@
-//! What is looked at before a certificate is signed.
+//! Lints that run before a certificate is signed.
 //!
-//! A failed lint is an error, and nothing is signed. What Kubernetes issues is issued here too, with
-//! a [`LintWarning`] where it is odd, except for these:
+//! A failed lint is an error, and nothing is signed. Whatever Kubernetes issues is issued here too,
+//! with a [`LintWarning`] where it is questionable, except for these:
 //!
 //! | not issued | why |
 //! |---|---|
-//! | RSA below 1024 bits | Kubernetes does not verify such a request either; 829 bits have been factored |
-//! | RSA above 8192 bits | one signature costs as much as hundreds of usual ones, for whoever verifies it |
-//! | ECDSA on P-224 | forbidden in TLS 1.3 and unknown to rustls and to browsers; its requests cannot be verified here |
-//! | DSA, and algorithms that are not known | Kubernetes cannot verify such a request either |
+//! | RSA below 1024 bits | Kubernetes does not verify such a request either; 829 bits have been
+//! factored |
+//! | RSA above 8192 bits | one verification costs as much as hundreds of usual ones |
+//! | ECDSA on P-224 | forbidden in TLS 1.3 and unknown to rustls and to browsers; its requests
+//! cannot be verified here |
+//! | DSA and unknown algorithms | Kubernetes cannot verify such a request either |
 
 use der::asn1::ObjectIdentifier;
 use der::{Decode, Encode};
@@ -26,54 +28,55 @@ use crate::{
     Validity,
 };
 
-/// Something that is looked at before or after signing.
+/// A check before or after signing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IssuanceLint {
-    /// The key is of a kind and size that is safe to use.
+    /// The key's algorithm and size are secure.
     KeyStrength,
-    /// It can be read at all.
+    /// The certificate can be parsed.
     Readable,
-    /// It ends after it begins.
+    /// `notAfter` is later than `notBefore`.
     ValidityOrder,
-    /// It ends no later than its authority.
+    /// The certificate expires no later than its CA.
     ValidityEnd,
     /// The serial number is positive, long enough to be random, and not too long.
     SerialNumber,
-    /// The issuer is the authority, byte for byte.
+    /// The issuer equals the CA's subject, byte for byte.
     Issuer,
-    /// The algorithm is that of the authority's key.
+    /// The signature algorithm matches the CA's key.
     SignatureAlgorithm,
-    /// It says that it cannot issue.
+    /// The basic constraints say that it is not a CA.
     NotAnAuthority,
-    /// There are only the extensions that there should be, each once and in order.
+    /// Only the expected extensions are present, each once and in order.
     Extensions,
-    /// The alternative names are critical exactly if there is no subject.
+    /// The subject alternative names are critical exactly if the subject is empty.
     AltNameCriticality,
-    /// The certificate that was made says what was wanted.
+    /// The issued certificate matches the template.
     SameContents,
-    /// The signature is the authority's.
+    /// The signature verifies with the CA's key.
     Signature,
 }
 
-/// What is odd about a certificate that Kubernetes would issue too.
+/// Questionable property of a certificate that Kubernetes would issue too.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LintWarning {
     /// The certificate has neither a subject nor an alternative name.
     #[error("the certificate has neither a subject nor an alternative name")]
     NoSubjectOrNames,
-    /// No client looks for such a name.
+    /// Not a valid DNS name, so that no client will look it up.
     #[error("{0:?} is not a valid DNS name")]
     DnsName(String),
-    /// Programs that take NUL for the end of a text see another name.
+    /// A name has control characters. Programs that end text at NUL see another name.
     #[error("a name contains control characters")]
     ControlCharacters,
-    /// The usage is one of authorities, which it is not.
+    /// A leaf has a key usage reserved for CAs.
     #[error("its key usage allows certificate signing, but it is not a CA")]
     SignsCertificates,
-    /// NIST SP 800-131A forbids it since 2013, and Go's TLS refuses it since 1.24.
+    /// A short RSA key: forbidden by NIST SP 800-131A since 2013, and rejected by Go's TLS since
+    /// 1.24.
     #[error("an RSA key of {0} bits is too short")]
     ShortKey(usize),
-    /// Until the authority is good too, nobody accepts it.
+    /// The validity starts before that of the CA; verifiers reject the certificate until then.
     #[error("it becomes valid before its issuer")]
     BeginsEarly,
 }
@@ -102,7 +105,7 @@ impl IssuanceLint {
     }
 }
 
-/// What is about to be signed, read from its bytes.
+/// The parsed contents of a certificate about to be signed.
 struct CertificateDraft<'a> {
     fields: TbsFields<'a>,
     extensions: &'a [Extension],
@@ -123,7 +126,7 @@ const CHECKS: [(IssuanceLint, LintCheck); 8] = [
     (IssuanceLint::AltNameCriticality, alt_name_criticality),
 ];
 
-/// Whether a key is worth a certificate.
+/// Checks that a key may be certified.
 pub(super) fn check_key(key: &SubjectKey) -> Result<(), Error> {
     let reason = match key.algorithm() {
         KeyAlgorithm::Rsa { modulus_bits } if modulus_bits < MIN_CERTIFIED_RSA_BITS => {
@@ -142,7 +145,7 @@ pub(super) fn check_key(key: &SubjectKey) -> Result<(), Error> {
     Err(IssuanceLint::KeyStrength.fails(reason))
 }
 
-/// Looks at what is about to be signed.
+/// Lints the contents of a certificate before signing.
 pub(super) fn check(body: &[u8], authority: &CertificateAuthority) -> Result<(), Error> {
     let unreadable = |_| IssuanceLint::Readable.fails("it cannot be read");
     let mut fields = TbsFields::from_der(body).map_err(unreadable)?;
@@ -159,8 +162,8 @@ fn validity_order(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     draft.validity.as_ref().map(|_| ()).map_err(|_| "it ends before it begins")
 }
 
-/// A fresh authority is younger than what it issues, because that is backdated: see
-/// [`LintWarning::BeginsEarly`].
+/// Allows a start before that of the CA: certificates are backdated, so those of a new CA start
+/// earlier; see [`LintWarning::BeginsEarly`].
 fn validity_end(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let end = draft.authority.certificate().validity().not_after();
     match &draft.validity {
@@ -170,7 +173,7 @@ fn validity_end(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
 }
 
 fn serial_number(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
-    // 64 bits and their sign, and RFC 5280 §4.1.2.2.
+    // At least 64 bits plus sign; at most the limit of RFC 5280 §4.1.2.2.
     if (8..=20).contains(&draft.fields.serial.as_bytes().len()) {
         Ok(())
     } else {
@@ -227,7 +230,7 @@ fn alt_name_criticality(draft: &CertificateDraft<'_>) -> Result<(), &'static str
     }
 }
 
-/// What is odd about a certificate that is fit to be issued.
+/// Returns the warnings for a certificate that passed the lints.
 pub(super) fn warnings(
     authority: &CertificateAuthority,
     wanted: &CertificateTemplate<'_>,
@@ -259,7 +262,8 @@ pub(super) fn warnings(
     warnings
 }
 
-/// RFC 1123 §2.1, with underscores, which some put there, and with a wildcard in front.
+/// Returns true for a name by RFC 1123 §2.1, which may also contain underscores, as in practice,
+/// and start with a wildcard.
 fn is_dns_name(name: &str) -> bool {
     let labels = name.strip_prefix("*.").unwrap_or(name);
     let is_label = |label: &str| {

@@ -1,12 +1,13 @@
-//! Subjects as Go writes them: the attributes it knows, in its order, whatever the request's was.
+//! Subjects as Go encodes them: the attributes it knows, in its order, regardless of the request's
+//! order.
 
 use crate::DistinguishedName;
 use crate::der_syntax::encode_tlv;
 use crate::go_compat::is_printable_string;
 
-/// The subject of a certificate that somebody asked for, as DER.
+/// The subject of a requested certificate, as DER.
 ///
-/// Several values of one attribute stand in one set, so their order is that of their bytes.
+/// Several values of one attribute form one set, which is sorted by encoded bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IssuedSubject {
     der: Vec<u8>,
@@ -16,10 +17,10 @@ pub struct IssuedSubject {
 const COMMON_NAME: u8 = 3;
 const SERIAL_NUMBER: u8 = 5;
 const ORGANIZATION: u8 = 10;
-/// Country, province, locality, street, postal code, organization, unit: the last numbers of their
-/// identifiers below `2.5.4`.
+/// Country, province, locality, street, postal code, organization, unit: the last arcs of their
+/// OIDs below `2.5.4`.
 const REPEATABLE: [u8; 7] = [6, 8, 7, 9, 17, ORGANIZATION, 11];
-/// Of these Go keeps the last.
+/// Go keeps only the last value of these.
 const SINGLE: [u8; 2] = [COMMON_NAME, SERIAL_NUMBER];
 
 const SEQUENCE: u8 = 0x30;
@@ -29,7 +30,7 @@ const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
 
 impl IssuedSubject {
-    /// The subject that a request asks for, without the attributes that Go does not know.
+    /// Returns the requested subject without the attributes that Go does not know.
     pub fn from_name(name: &DistinguishedName) -> Self {
         let repeatable = REPEATABLE.map(|number| (number, name.values(number).collect::<Vec<_>>()));
         let single = SINGLE.map(|number| {
@@ -39,7 +40,7 @@ impl IssuedSubject {
         Self::from_attributes(repeatable.iter().chain(&single))
     }
 
-    /// A subject with a common name, unless that is empty, and any number of organizations.
+    /// Creates a subject with any number of organizations, and a common name unless that is empty.
     pub fn new(common_name: &str, organizations: &[&str]) -> Self {
         let common_name = Some(common_name).filter(|name| !name.is_empty());
         let attributes = [
@@ -49,18 +50,18 @@ impl IssuedSubject {
         Self::from_attributes(attributes.iter())
     }
 
-    /// Its DER: an RFC 5280 `Name`.
+    /// DER of the RFC 5280 `Name`.
     pub fn as_der(&self) -> &[u8] {
         &self.der
     }
 
-    /// Whether it names nobody, and the alternative names must.
+    /// Returns true if the subject is empty, so that alternative names are required.
     pub fn is_empty(&self) -> bool {
         // An empty SEQUENCE is its tag and a zero length.
         self.der.len() <= 2
     }
 
-    /// Whether a value in it has characters that cannot be seen.
+    /// Returns true if a value contains control characters.
     pub(super) fn has_control_characters(&self) -> bool {
         self.has_control_characters
     }
@@ -72,7 +73,7 @@ impl IssuedSubject {
                 values.iter().any(|value| value.chars().any(char::is_control));
             let mut encoded =
                 values.iter().map(|value| attribute(*number, value)).collect::<Vec<_>>();
-            // DER wants sets sorted by their bytes.
+            // DER requires sets sorted by their bytes.
             encoded.sort();
             encode_tlv(SET, &encoded.concat())
         });
@@ -110,7 +111,8 @@ mod tests {
     #[test]
     fn sorts_the_values_of_one_attribute_by_their_bytes() {
         let subject = IssuedSubject::new("", &["bb", "ä", "c", "a", "aa"]);
-        // Shorter ones come first, because their length does, and UTF-8 before printable.
+        // Shorter values sort first, because their length byte does, and UTF8String sorts before
+        // PrintableString.
         let expected = concat!(
             "30373135",
             "3008060355040a130161",

@@ -49,7 +49,7 @@ fn drops_everything_of_a_request_but_names_and_key() {
     crafted.extension(&[0x55, 0x1d, 19], true, &[0x30, 3, 1, 1, 0xff]);
     crafted.extension(&[0x55, 0x1d, 14], false, &[4, 1, 1]);
     crafted.extension(&[0x55, 0x1d, 37], true, &[0x30, 0]);
-    // A DNS name, a registered identifier, an address in IPv6 that is one in IPv4.
+    // A DNS name, a registered ID, and an IPv4-mapped IPv6 address.
     let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1];
     let names = [encode_tlv(0x88, &[42]), encode_tlv(0x82, b"a"), encode_tlv(0x87, &mapped)];
     crafted.extension(&[0x55, 0x1d, 17], true, &encode_tlv(0x30, &names.concat()));
@@ -84,7 +84,7 @@ fn leaves_out_the_authority_in_its_own_name_as_go_does() {
         let identifier = [0x06, 3, 0x55, 0x1d, 35];
         issued.der().windows(5).any(|window| window == identifier)
     };
-    // Its subject in DER must be equal, whatever the order in the request.
+    // The subjects' DER must be equal, regardless of the order in the request.
     assert!(has_identifier(&CraftedRequest::named("cb", &["windlass"]).signed(&key)));
     assert!(!has_identifier(&CraftedRequest::named("ca", &["windlass"]).signed(&key)));
 }
@@ -185,7 +185,7 @@ fn writes_usages_of_our_own() {
         issue_certificate(&authority, &CertificateTemplate { usages, ..template(&request, &[]) });
     let names = ["client auth", "server auth", "key encipherment", "digital signature"];
     let theirs = issue_certificate(&authority, &template(&request, &names)).unwrap();
-    // Behind the length of the whole, which depends on the signature's.
+    // Skips the outer length, which depends on the signature's length.
     let body = |issued: &IssuedCertificate| issued.der().get(4..300).map(<[u8]>::to_vec);
     assert_eq!(body(&ours.unwrap()), body(&theirs));
 }

@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{
 use super::*;
 use crate::SubjectKey;
 
-/// Has OpenSSL make a key, so that we read what others write.
+/// Generates a key with OpenSSL, to test against another implementation.
 fn openssl(arguments: &[&str]) -> Vec<u8> {
     let output = Command::new("openssl").args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -63,7 +63,7 @@ fn reads_what_openssl_makes_and_signs_tokens_with_it() {
             JwsAlgorithm::Es512 => ParsedPublicKey::new(&ECDSA_P521_SHA512_FIXED, der),
             JwsAlgorithm::Rs256 => ParsedPublicKey::new(&RSA_PKCS1_2048_8192_SHA256, der),
         };
-        // Often enough that numbers with leading zeros occur.
+        // Enough iterations that numbers with leading zeros occur.
         for _ in 0..if algorithm == JwsAlgorithm::Es256 { 600 } else { 1 } {
             let signature = key.sign_jws(b"message").unwrap();
             verifier.as_ref().unwrap().verify_sig(b"message", &signature).unwrap();

@@ -1,5 +1,5 @@
-//! The names of trusted certificates: the beginning of the SHA-256, a bar, and the subject as Go
-//! writes it.
+//! Aliases of trusted certificates: the start of the SHA-256, a bar, and the subject as Go formats
+//! it.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -11,14 +11,14 @@ use crate::DistinguishedName;
 use crate::go_compat::is_printable_string;
 use crate::limits::MAX_ALIAS_CHARACTERS;
 
-/// As much of the SHA-256 as trust-manager puts in front.
+/// Number of SHA-256 bytes that trust-manager puts first.
 const SHORT: usize = 4;
 
-/// One alias for each digest and subject. The digests must differ.
+/// Returns one alias for each digest and subject. The digests must differ.
 ///
-/// Java takes two certificates of one alias for one, and does not tell `A` from `a`. Eight digits
-/// are few enough that somebody who may add anchors can make two that agree in them, and so hide
-/// one. Where they agree, all of the digest stands in front.
+/// Java treats two certificates with one alias as one, and ignores the case of aliases. Eight
+/// digits are so few that an attacker who may add anchors can create two with the same digits and
+/// so hide one. Where they collide, the alias starts with the full digest.
 pub(super) fn unique_aliases<'a>(
     anchors: impl Iterator<Item = (&'a [u8], &'a DistinguishedName)> + Clone,
 ) -> Vec<String> {
@@ -44,8 +44,8 @@ fn alias<'a>(digest: impl Iterator<Item = &'a u8>, subject: &DistinguishedName) 
     alias
 }
 
-/// Writes a name as Go does: the attributes that it knows in an order of its own, those of one type
-/// together, and the others after them.
+/// Formats a name as Go does: the attributes it knows in its own order, grouped by type, then all
+/// others.
 fn text(name: &DistinguishedName) -> String {
     let mut groups = Vec::new();
     for attribute in name.attributes() {
@@ -58,7 +58,7 @@ fn text(name: &DistinguishedName) -> String {
     for (number, label) in KNOWN {
         let mut values = name.values(number).collect::<Vec<_>>();
         if matches!(number, COMMON_NAME | SERIAL_NUMBER) {
-            // Of these Go keeps the last, and does not tell an empty one from none.
+            // Go keeps the last value of these, and treats an empty value as absent.
             values = values.pop().filter(|value| !value.is_empty()).into_iter().collect();
         }
         if !values.is_empty() {
@@ -73,7 +73,7 @@ fn text(name: &DistinguishedName) -> String {
 const COMMON_NAME: u8 = 3;
 const SERIAL_NUMBER: u8 = 5;
 
-/// The attributes below `2.5.4` that Go knows, the last written first.
+/// The attributes below `2.5.4` that Go knows, in reverse output order.
 const KNOWN: [(u8, &str); 9] = [
     (6, "C"),
     (10, "O"),
@@ -86,7 +86,7 @@ const KNOWN: [(u8, &str); 9] = [
     (SERIAL_NUMBER, "SERIALNUMBER"),
 ];
 
-/// A value of a type that has no name, in DER.
+/// Encodes a value of an unnamed type as DER.
 fn encoded(value: &str) -> Vec<u8> {
     let der = if is_printable_string(value) {
         PrintableStringRef::new(value).and_then(|value| value.to_der())

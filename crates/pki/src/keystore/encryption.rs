@@ -1,8 +1,7 @@
-//! What the password of a PKCS#12 store does: encrypt its parts, and authenticate the whole.
+//! Password-based encryption and authentication of PKCS#12 stores.
 //!
-//! Nothing here is drawn at random; the head of [`super`] says why that will do. All salts and
-//! vectors come from one seed by HKDF, and the seed is PBKDF2 of the password, salted with the
-//! content.
+//! Nothing here is random; the documentation of [`super`] explains why that is safe. HKDF derives
+//! all salts and vectors from one seed, which is PBKDF2 of the password, salted with the content.
 
 use std::num::NonZeroU32;
 
@@ -43,24 +42,24 @@ pub(super) enum EncryptedPart {
     Key,
 }
 
-/// How a part is encrypted.
+/// Encryption algorithm of one part.
 enum EncryptionScheme {
     Rc2,
     TripleDes,
     Aes,
 }
 
-/// One password at work on one content.
+/// Encrypts one content with one password.
 pub(super) struct ContentEncryptor<'a> {
     password: &'a KeystorePassword,
-    /// As the key derivation of PKCS#12 wants it, with its terminator.
+    /// Password as the PKCS#12 key derivation requires it, with terminator.
     characters: Zeroizing<Vec<u8>>,
     profile: Pkcs12Profile,
     seed: hkdf::Prk,
 }
 
 impl<'a> ContentEncryptor<'a> {
-    /// Takes all content that will be sealed.
+    /// Takes all content that will be encrypted.
     pub(super) fn new(
         password: &'a KeystorePassword,
         profile: Pkcs12Profile,
@@ -70,7 +69,7 @@ impl<'a> ContentEncryptor<'a> {
         context.update(b"windlass keystore 1\0");
         context.update(profile.name().as_bytes());
         for content in contents {
-            // With its length, so that nothing can move from one content to the next.
+            // Prefixed with its length, so that bytes cannot move between contents.
             context.update(&content.len().to_be_bytes());
             context.update(content);
         }
@@ -92,7 +91,7 @@ impl<'a> ContentEncryptor<'a> {
         Self { password, characters, profile, seed }
     }
 
-    /// Encrypts a part, and says how.
+    /// Encrypts a part, and returns the algorithm used.
     pub(super) fn encrypt(
         &self,
         part: EncryptedPart,
@@ -120,7 +119,7 @@ impl<'a> ContentEncryptor<'a> {
         }
     }
 
-    /// RFC 7292 appendix C: key and vector both come from the password and the salt.
+    /// Encrypts by RFC 7292 appendix C: key and vector are derived from password and salt.
     fn encrypt_legacy<C: BlockCipherEncrypt + KeyInit>(
         &self,
         oid: ObjectIdentifier,
@@ -142,7 +141,7 @@ impl<'a> ContentEncryptor<'a> {
         Ok((algorithm(oid, parameters), cipher.encrypt_padded_vec::<Pkcs7>(plain)))
     }
 
-    /// PBES2 of RFC 8018 with AES-256.
+    /// Encrypts with PBES2 (RFC 8018) and AES-256.
     fn encrypt_modern(
         &self,
         salt: [u8; 16],
@@ -154,7 +153,7 @@ impl<'a> ContentEncryptor<'a> {
         let mut key = Zeroizing::new([0; 32]);
         let password = self.password.utf8();
         pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password, key.as_mut_slice());
-        // Room for the padding, so that growing leaves no copy of a key behind.
+        // Capacity for the padding, so that growing leaves no copy of a key behind.
         let mut buffer = Zeroizing::new(Vec::with_capacity(plain.len().saturating_add(16)));
         buffer.append(&mut plain);
         let key = UnboundCipherKey::new(&AES_256, key.as_slice()).map_err(failed)?;
@@ -176,7 +175,7 @@ impl<'a> ContentEncryptor<'a> {
         Ok((algorithm(PBES2, parse_any(parameters.to_der())?), std::mem::take(&mut *buffer)))
     }
 
-    /// Lets a reader tell whether the password is right and nothing has changed.
+    /// Computes the MAC by which a reader verifies the password and the integrity.
     pub(super) fn authenticate(&self, contents: &[u8]) -> Result<MacData, KeystoreError> {
         let iterations = self.profile.iterations_as_integer();
         let mac = Pkcs12KeyType::Mac;
@@ -214,10 +213,10 @@ impl<'a> ContentEncryptor<'a> {
     }
 }
 
-/// What the legacy profiles have, in OpenSSL and Go.
+/// Salt length of the legacy profiles in OpenSSL and Go.
 const OLD_SALT_BYTES: usize = 8;
 
-/// How many octets to expand to.
+/// Number of octets to derive with HKDF.
 struct OutputLength(usize);
 
 impl hkdf::KeyType for OutputLength {
@@ -237,9 +236,9 @@ impl Pkcs12Profile {
         }
     }
 
-    /// Rounds of every derivation from a password. The old profiles have what OpenSSL gives them;
-    /// trust-manager's authenticate after a single round, which makes guessing cheap and is of use
-    /// to no reader. The modern one has what Java gives it.
+    /// Returns the iterations of every key derivation from a password. The legacy profiles use
+    /// OpenSSL's count; trust-manager's MAC uses a single iteration, which makes guessing cheap and
+    /// benefits no reader. The modern profile uses Java's count.
     const fn iterations(self) -> NonZeroU32 {
         let rounds = match self {
             Self::LegacyRc2 | Self::LegacyDes => NonZeroU32::new(2048),

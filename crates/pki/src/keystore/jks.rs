@@ -1,6 +1,6 @@
-//! Trust stores in Java's own format.
+//! Trust stores in Java's JKS format.
 //!
-//! There is no specification but the implementation: magic and version, the number of entries, the
+//! The implementation is the only specification: magic and version, the number of entries, the
 //! entries, and a SHA-1 over the password, a phrase and all of that. Nothing is encrypted. Lengths
 //! are big-endian, text is Java's modified UTF-8.
 
@@ -11,12 +11,12 @@ use super::{KeystoreError, KeystorePassword, TrustStoreEntry};
 const MAGIC: u32 = 0xFEED_FEED;
 const VERSION: u32 = 2;
 const TRUSTED_CERTIFICATE: u32 = 2;
-/// What trust-manager writes. Java itself says `X.509`, and takes either.
+/// Certificate type that trust-manager writes. Java itself writes `X.509`, and accepts either.
 const CERTIFICATE_TYPE: &str = "X509";
-/// Java has its integrity begin with this.
+/// Phrase that Java includes in the integrity hash.
 const PHRASE: &[u8] = b"Mighty Aphrodite";
 
-/// Writes the entries in the order of their aliases, which Java looks up in lower case.
+/// Encodes the entries ordered by alias, which Java looks up in lower case.
 pub(super) fn trust_store(
     entries: &[TrustStoreEntry],
     password: &KeystorePassword,
@@ -31,7 +31,7 @@ pub(super) fn trust_store(
     for (alias, entry) in named {
         store.extend_from_slice(&TRUSTED_CERTIFICATE.to_be_bytes());
         push_text(&mut store, &alias)?;
-        // The time of the entry must not depend on when the store is written.
+        // The timestamp of an entry must not depend on when the store is written.
         store.extend_from_slice(&milliseconds(entry).to_be_bytes());
         push_text(&mut store, CERTIFICATE_TYPE)?;
         push_length(&mut store, entry.der.len())?;
@@ -56,7 +56,7 @@ fn push_length(store: &mut Vec<u8>, length: usize) -> Result<(), KeystoreError> 
     Ok(())
 }
 
-/// Each UTF-16 unit by itself, and zero in two bytes: that is what Java modified.
+/// Appends modified UTF-8: each UTF-16 unit separately, and zero as two bytes.
 fn push_text(store: &mut Vec<u8>, text: &str) -> Result<(), KeystoreError> {
     let mut encoded = Vec::with_capacity(text.len());
     for unit in text.encode_utf16() {

@@ -1,4 +1,4 @@
-//! PKCS#12 (RFC 7292): how a store is put together.
+//! PKCS#12 structures (RFC 7292).
 
 use aws_lc_rs::digest::{SHA256, digest};
 use cms::content_info::{CmsVersion, ContentInfo};
@@ -25,7 +25,7 @@ const CERTIFICATE_BAG: ObjectIdentifier =
 const X509_CERTIFICATE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.22.1");
 const FRIENDLY_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.20");
 const LOCAL_KEY_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.21");
-/// Java takes a certificate for an anchor only if it has this attribute.
+/// Java treats a certificate as an anchor only with this attribute.
 const TRUSTED_KEY_USAGE: ObjectIdentifier =
     ObjectIdentifier::new_unwrap("2.16.840.1.113894.746875.1.1");
 const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
@@ -55,7 +55,7 @@ pub(super) fn key_store(
     password: &KeystorePassword,
     profile: Pkcs12Profile,
 ) -> Result<Vec<u8>, KeystoreError> {
-    // What ties the key to its certificate. Any octets do.
+    // Links the key to its certificate. Any octets do.
     let leaf = digest(&SHA256, chain.first().ok_or(KeystoreError::NoCertificate)?);
     let id = OctetString::new(leaf.as_ref()).and_then(|id| id.to_der());
     let named = vec![friendly_name(alias)?, attribute(LOCAL_KEY_ID, id)?];
@@ -92,8 +92,8 @@ fn safe_bag(
     Ok(SafeBag { bag_id, bag_value, bag_attributes })
 }
 
-/// A BMPString has no room for characters beyond the first 65536. Java and OpenSSL read it as
-/// UTF-16, so that is what is written.
+/// A BMPString cannot hold characters beyond the first 65536. Java and OpenSSL read it as UTF-16,
+/// so UTF-16 is written.
 fn friendly_name(alias: &str) -> Result<Attribute, KeystoreError> {
     let units = alias.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<_>>();
     attribute(FRIENDLY_NAME, Any::new(Tag::BmpString, units).and_then(|name| name.to_der()))
@@ -107,7 +107,7 @@ fn attribute(
     Ok(Attribute { oid, values })
 }
 
-/// Contents that are not encrypted, or whose parts are.
+/// Wraps content that is not encrypted, or whose parts are.
 fn plain_content(contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
     let content = parse_any(OctetString::new(contents).and_then(|contents| contents.to_der()))?;
     Ok(ContentInfo { content_type: DATA, content })

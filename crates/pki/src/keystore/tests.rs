@@ -13,8 +13,8 @@ mod jks;
 mod keytool;
 mod openssl;
 
-/// Made by OpenSSL with attributes that Go knows and one that it does not, and characters beyond
-/// ASCII and beyond UCS-2. Its bytes never change, and nor do those of a store with it.
+/// Created by OpenSSL with attributes that Go knows and one that it does not, and characters beyond
+/// ASCII and UCS-2. Its bytes never change, and neither do those of a store that contains it.
 const ANCHOR: &[u8] = include_bytes!("tests/anchor.pem");
 const ANCHOR_ALIAS: &str = "c809d8b9|CN=Wurzel 🔑,OU=a+OU=b,O=Müller\\, Söhne,C=DE,\
     1.2.840.113549.1.9.1=#0c0e6361406578616d706c652e636f6d";
@@ -45,7 +45,7 @@ fn anchors(names: &[&str]) -> Vec<ForeignCertificate> {
     names.iter().map(|name| foreign(authority(name).certificate())).collect()
 }
 
-/// A chain of two for a key.
+/// Issues a chain of two certificates for a key.
 fn chain(key: &PrivateKey) -> Vec<ForeignCertificate> {
     let authority = authority("issuer");
     let leaf = LeafTemplate {
@@ -93,7 +93,7 @@ fn the_same_set_gives_the_same_bytes() {
     }
 }
 
-/// A later version that writes an unchanged set otherwise would have every file rewritten.
+/// If a later version encoded an unchanged set differently, every file would be rewritten.
 #[test]
 fn the_bytes_stay_the_same() {
     let anchor = anchor();
@@ -115,7 +115,7 @@ fn the_bytes_stay_the_same() {
     assert_eq!(found, expected.map(|(name, digest)| (name, digest.to_owned())));
 }
 
-/// Ed25519 signs without chance, so that a key and its certificate can be made again.
+/// Ed25519 signatures are deterministic, so a key and its certificate can be recreated.
 #[test]
 fn the_bytes_of_key_stores_stay_the_same() {
     let mut pkcs8 = b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20".to_vec();
@@ -148,7 +148,7 @@ fn salts_depend_on_content_password_and_profile() {
     };
     for profile in Pkcs12Profile::ALL {
         let base = salts(&one, &secret, profile);
-        // The salts of encryption and authentication, and with AES a vector.
+        // The salts of encryption and authentication, and the AES vector.
         assert_eq!(
             base.len(),
             if profile == Pkcs12Profile::Modern2023 { 3 } else { 2 },
@@ -164,7 +164,7 @@ fn salts_depend_on_content_password_and_profile() {
     assert!(rc2.iter().all(|salt| !des.contains(salt)));
 }
 
-/// The octet strings of 8 or 16 bytes in a store.
+/// Returns the octet strings of 8 or 16 bytes in a store.
 fn salts(store: &[u8]) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     collect_salts(store, &mut found);
@@ -180,7 +180,7 @@ fn collect_salts(mut der: &[u8], found: &mut Vec<Vec<u8>>) {
         let Ok(value) = reader.read_slice(header.length()) else { return };
         match header.tag() {
             Tag::OctetString if [8, 16].contains(&value.len()) => found.push(value.to_vec()),
-            // The outermost content is an octet string with DER in it.
+            // The outermost content is an octet string that contains DER.
             Tag::OctetString if value.first() == Some(&0x30) => collect_salts(value, found),
             tag if tag.is_constructed() => collect_salts(value, found),
             _ => {}
@@ -239,8 +239,8 @@ fn a_key_store_needs_an_alias_and_the_certificate_of_its_key() {
     assert_eq!(refused("web", &key, &chain[1..]), Some(KeystoreError::KeyMismatch));
 }
 
-/// Certificates of one subject whose SHA-256 begin alike. Nobody checks the signature of an anchor,
-/// so it takes no key to make them.
+/// Returns certificates with one subject whose SHA-256 start alike. The signature of an anchor is
+/// not verified, so creating them takes no key.
 fn similar_certificates() -> Vec<ForeignCertificate> {
     let certificate = authority("alike").certificate().der().to_vec();
     let mut seen = std::collections::HashMap::new();
@@ -269,7 +269,7 @@ fn anchors_whose_digests_begin_alike_have_different_aliases() {
     let long = aliases.iter().filter(|alias| alias.starts_with(&short));
     assert!(long.clone().all(|alias| alias.len() == "64|CN=alike".len() + 62), "{aliases:?}");
     assert_eq!(long.count(), 2);
-    // One of them by itself has the name that trust-manager gives it.
+    // A single one gets trust-manager's alias.
     let store = TrustStore::new(&anchors[..1]);
     assert_eq!(store.aliases().collect::<Vec<_>>(), [format!("{short}|CN=alike")]);
 }

@@ -2,7 +2,7 @@ use super::*;
 
 const NODE: &str = "system:node:n1";
 
-/// One row: what differs from a good request, and what is said of it.
+/// One row: differences from a good request, and the expected messages.
 struct PolicyCase {
     common_name: &'static str,
     organizations: &'static [&'static str],
@@ -56,7 +56,7 @@ const fn row(
 
 const O: &[&str] = &["system:nodes"];
 
-/// Each row breaks one rule, or two neighbouring ones of which the earlier must be named.
+/// Each row violates one rule, or two adjacent ones of which the earlier must be reported.
 const ROWS: [PolicyCase; 40] = [
     row(NODE, O, "d", SERVER, None, DNS),
     row(NODE, O, "i", SERVER, None, IP),
@@ -64,7 +64,7 @@ const ROWS: [PolicyCase; 40] = [
     row(NODE, O, "", CLIENTS, REQUIRED, None),
     row("system:node:", O, "d", SERVER, None, DNS),
     row("system:node:", O, "", CLIENTS, REQUIRED, None),
-    // The organization comes first.
+    // The organization is checked first.
     row("x", &[], "u", &[], ORGANIZATION, ORGANIZATION),
     row(NODE, &[], "d", SERVER, ORGANIZATION, ORGANIZATION),
     row(NODE, &[], "", CLIENTS, ORGANIZATION, ORGANIZATION),
@@ -85,7 +85,7 @@ const ROWS: [PolicyCase; 40] = [
     row(NODE, O, "du", SERVER, URI, DNS),
     row(NODE, O, "deiu", SERVER, EMAIL, DNS),
     row("x", O, "iu", SERVER, URI, IP),
-    // Of usages and common name, servers are asked for usages first, clients for the name.
+    // Servers are checked for usages before the common name, clients in reverse order.
     row("x", O, "d", SERVER, PREFIX, DNS),
     row("x", O, "", CLIENTS, REQUIRED, PREFIX),
     row("x", O, "", &[], REQUIRED, PREFIX),

@@ -1,4 +1,4 @@
-//! The event itself, as one line of JSON.
+//! Audit events, encoded as one line of JSON.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ struct AuditAnnotations<'a> {
     decision: Option<&'static str>,
     #[serde(rename = "authorization.k8s.io/reason", skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-    /// Events of callers without a credential that the limit left out before this one.
+    /// Number of unauthenticated callers' events that the rate limit suppressed before this one.
     #[serde(
         rename = "audit.windlass.dev/suppressed-events",
         skip_serializing_if = "Option::is_none"
@@ -105,22 +105,22 @@ struct AuditAnnotations<'a> {
     suppressed: Option<String>,
 }
 
-/// Which event of a request it is.
+/// Stage of a request that the event records.
 #[derive(Clone, Copy)]
 pub(super) enum AuditStage {
-    /// Before it had any effect.
+    /// Before the request had any effect.
     RequestReceived,
-    /// When it is known how it ended, and how many events were left out before.
+    /// After the request; carries the number of events suppressed before it.
     End(u64),
 }
 
-/// What an event tells of the object in an answer: names, never content.
+/// Audited parts of the object in a response: names, never content.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct ResponseSummary {
     kind: String,
     metadata: ResponseSummaryMeta,
-    /// Only a `Status` has one that is a word.
+    /// Only a `Status` object has a string here.
     #[serde(deserialize_with = "word")]
     status: Option<String>,
     details: Option<StatusDetails>,
@@ -133,8 +133,8 @@ struct ResponseSummaryMeta {
 }
 
 impl ResponseSummary {
-    /// Reads the answer where the event needs it: a new object may get its name from its body, and
-    /// a deletion is answered with a `Status`.
+    /// Decodes the response where the event needs it: the body may contain a generated name, and a
+    /// deletion may return a `Status`.
     pub(super) fn from_response(
         method: &Method,
         response: &Response<ResponseBody>,
@@ -151,7 +151,7 @@ impl ResponseSummary {
     }
 }
 
-/// A text; anything else is read as nothing.
+/// Deserializes a string; any other type becomes `None`.
 fn word<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -165,7 +165,7 @@ fn word<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::
     })
 }
 
-/// The event of a request as a line of JSON.
+/// Encodes the event of a request as a line of JSON.
 pub(super) fn line(
     record: &AuditRecord<'_>,
     open: &OpenAuditRecord<'_>,
@@ -208,7 +208,7 @@ pub(super) fn line(
         annotations: annotations(record.decision.as_ref(), suppressed),
     };
     let mut line = Vec::with_capacity(1024);
-    // Nothing in an event cannot be written, and memory does not fail.
+    // Every event is serializable, and writing to memory does not fail.
     let _ = serde_json::to_writer(&mut line, &event);
     line.push(b'\n');
     line
@@ -271,7 +271,8 @@ fn reference<'a>(path: &'a ResourcePath, ending: &'a RequestOutcome) -> ObjectRe
     }
 }
 
-/// Who closed the connection is told nothing; nginx's code for it is the one that people know.
+/// A client that closed the connection receives no status; nginx's well-known code for that is
+/// logged.
 const CLIENT_LEFT: u16 = 499;
 
 fn response_status<'a>(
@@ -318,8 +319,8 @@ fn failure<'a>(path: Option<&ResourcePath>, status: &'a Status) -> ResponseStatu
     }
 }
 
-/// Whether a failure may repeat what only its client should know: what is said of a body that is
-/// wrong quotes it.
+/// Returns true if the error may contain secrets of its client: errors about an invalid body quote
+/// the body.
 fn repeats_secrets(path: &ResourcePath, status: &Status) -> bool {
     let secret = matches!(
         (path.resource.as_str(), path.subresource.as_str()),

@@ -1,5 +1,5 @@
-//! The file that events are added to. It is put aside when it is full, and old ones go, under the
-//! names that kube-apiserver gives them: `audit-2026-11-15T12-00-00.000.log`.
+//! The audit log file. It is rotated when full, and old backups are removed; backups are named as
+//! by kube-apiserver: `audit-2026-11-15T12-00-00.000.log`.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,14 +14,14 @@ use time::{Duration, OffsetDateTime, PrimitiveDateTime, UtcOffset};
 use crate::limits;
 use crate::server::Clock;
 
-/// When a file is full, and how long full ones are kept.
+/// When to rotate the file, and how long to keep backups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRotation {
-    /// Megabytes that make a file full; 0 is 100, as in Kubernetes.
+    /// Size in megabytes at which to rotate; 0 means 100, as in Kubernetes.
     pub max_size_mb: u64,
-    /// Full files that are kept; 0 keeps all.
+    /// Number of backups to keep; 0 keeps all.
     pub max_backups: usize,
-    /// Days that full files are kept; 0 keeps them for ever.
+    /// Days to keep backups; 0 keeps them for ever.
     pub max_age_days: u32,
 }
 
@@ -32,7 +32,7 @@ impl LogRotation {
     }
 }
 
-/// A file that lines are added to.
+/// An append-only, rotated log file.
 pub(super) struct LogFile {
     path: PathBuf,
     rotation: LogRotation,
@@ -44,20 +44,20 @@ pub(super) struct LogFile {
 struct OpenLogFile {
     file: File,
     size: u64,
-    /// Which file it is, whatever name it has by now.
+    /// Device and inode, which identify the file even if it was renamed.
     id: (u64, u64),
-    /// Pipes and devices have no size, are never full and must not be moved away.
+    /// Pipes and devices have no size and must never be rotated.
     regular: bool,
 }
 
-/// Lines are written together up to this size.
+/// Maximum number of bytes of lines written at once.
 const PIECE: usize = 1024 * 1024;
 
 const STAMP: &[BorrowedFormatItem<'static>] =
     format_description!("[year]-[month]-[day]T[hour]-[minute]-[second].[subsecond digits:3]");
 
 impl LogFile {
-    /// Opens the file, so that one that cannot be written is noticed at the start.
+    /// Opens the file, so that an unwritable one is detected at startup.
     pub(super) fn open(path: &Path, rotation: LogRotation, clock: Clock) -> io::Result<LogFile> {
         let max_bytes = rotation.max_bytes();
         let path = std::path::absolute(path)?;
@@ -67,7 +67,8 @@ impl LogFile {
         Ok(file)
     }
 
-    /// Adds lines. Calls `written` with how many lines were, or were not, in order.
+    /// Appends lines. Calls `written` with the number of lines that were or were not written, in
+    /// order.
     pub(super) fn append<'a>(
         &mut self,
         lines: impl Iterator<Item = &'a [u8]>,
@@ -89,8 +90,8 @@ impl LogFile {
         }
     }
 
-    /// Whether an event could be written now: writes as many bytes, and removes them again. What is no file
-    /// cannot be tried without a trace.
+    /// Tests whether an event could be written: writes that many bytes and truncates them again.
+    /// Only regular files can be tested without a trace.
     pub(super) fn probe(&mut self) -> io::Result<()> {
         let open = self.open_current()?;
         if !open.regular {
@@ -101,20 +102,20 @@ impl LogFile {
         written
     }
 
-    /// Has the system write everything to the disk.
+    /// Flushes the file to disk (fsync).
     pub(super) fn sync(&self) {
         if let Some(Err(error)) = self.open.as_ref().map(|open| open.file.sync_data()) {
             tracing::error!(%error, "audit log not synced to disk");
         }
     }
 
-    /// How much fits into the file; into a new one if it is full.
+    /// Returns the bytes left in the file, or in a new one if it is full.
     fn room(&self) -> u64 {
         let size = self.open.as_ref().map_or(0, |open| open.size);
         if size >= self.max_bytes { self.max_bytes } else { self.max_bytes - size }
     }
 
-    /// Writes a piece, into a new file if it does not fit; once more if that fails.
+    /// Writes a chunk, rotating first if it does not fit; retries once on failure.
     fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         self.try_write(piece).or_else(|_| {
             self.open = None;
@@ -134,14 +135,15 @@ impl LogFile {
                 Ok(())
             }
             Err(error) => {
-                // Half a line would spoil the next one. It may fail as well: then it does.
+                // A partial line would corrupt the next one. Truncation may fail as well; nothing
+                // more can be done then.
                 let _ = open.file.set_len(open.size);
                 Err(error)
             }
         }
     }
 
-    /// The file under the path: another one if somebody moved it away.
+    /// Returns the file at the path; reopens it if it was moved away.
     fn open_current(&mut self) -> io::Result<&mut OpenLogFile> {
         let there = fs::metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()));
         let open = match self.open.take() {
@@ -151,7 +153,7 @@ impl LogFile {
         Ok(self.open.insert(open))
     }
 
-    /// Puts the file aside under the time it is.
+    /// Renames the file to a backup with the current time.
     fn rotate(&mut self) -> io::Result<()> {
         let mut stamp = (self.clock)().to_offset(UtcOffset::UTC);
         let mut aside = self.backup(stamp);
@@ -171,7 +173,7 @@ impl LogFile {
         self.path.with_file_name(format!("{prefix}{stamp}{suffix}"))
     }
 
-    /// What stands before and after the time in the names of full files.
+    /// Returns the parts of backup names before and after the time.
     fn affixes(&self) -> (String, String) {
         let text = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
         let extension = text(self.path.extension());
@@ -179,7 +181,7 @@ impl LogFile {
         (format!("{}-", text(self.path.file_stem())), suffix)
     }
 
-    /// Removes full files that are too many or too old.
+    /// Removes backups that exceed the maximum number or age.
     fn prune(&self) {
         let LogRotation { max_backups, max_age_days, .. } = self.rotation;
         let now = (self.clock)();
@@ -196,7 +198,7 @@ impl LogFile {
         }
     }
 
-    /// Full files, the newest first.
+    /// Returns the backups, the newest first.
     fn backups(&self) -> Vec<(OffsetDateTime, PathBuf)> {
         let (prefix, suffix) = self.affixes();
         let Some(Ok(entries)) = self.path.parent().map(fs::read_dir) else { return Vec::new() };
@@ -214,7 +216,7 @@ impl LogFile {
     }
 }
 
-/// Opens a file to add to, readable by its owner alone.
+/// Opens a file for appending, readable by its owner only.
 fn open(path: &Path) -> io::Result<OpenLogFile> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
@@ -223,7 +225,7 @@ fn open(path: &Path) -> io::Result<OpenLogFile> {
     let meta = file.metadata()?;
     let regular = meta.is_file();
     let mut size = if regular { meta.len() } else { 0 };
-    // A line that a power cut left unfinished must not swallow the next.
+    // A line left incomplete by a power failure must not swallow the next one.
     if size > 0 {
         let mut last = [0];
         file.seek(SeekFrom::End(-1))?;

@@ -1,4 +1,4 @@
-//! Where a request came from, as far as anybody says so.
+//! Source addresses of a request.
 
 use std::net::IpAddr;
 
@@ -7,8 +7,8 @@ use http::HeaderMap;
 use crate::limits;
 use crate::peer::Peer;
 
-/// The addresses that proxies name, then the one that connected, which alone is certain. What is
-/// no address is left out.
+/// Returns the addresses that proxies report, then the peer address, the only trustworthy one.
+/// Invalid addresses are omitted.
 pub(super) fn collect(peer: &Peer, headers: &HeaderMap) -> Vec<String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let forwarded = text("x-forwarded-for").unwrap_or_default().split(',').filter_map(parse);

@@ -4,7 +4,7 @@ use serde_json::Value;
 use super::*;
 use crate::server::system_clock;
 
-/// An audit into a directory of its own, and its file.
+/// Returns an audit log in a temporary directory, and its file.
 fn audit() -> (AuditLog, std::path::PathBuf, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("audit.log");
@@ -42,7 +42,7 @@ async fn both_users_are_named_when_one_acts_as_the_other() {
     assert_eq!(event["responseStatus"]["code"], 504);
 }
 
-/// More events than the queue has room for, by more tasks than threads, and all are there.
+/// More tasks than threads write more events than the queue holds; none may be lost.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_wait_rather_than_go_unseen() {
     let (audit, path, _dir) = audit();

@@ -1,10 +1,10 @@
-//! A request's address without what might be a secret in it.
+//! Redacts request URIs.
 
 use http::Uri;
 
 use crate::limits;
 
-/// Query parameters that are no secrets, because Kubernetes gives them a meaning.
+/// Query parameters defined by Kubernetes, which contain no secrets.
 const KNOWN: &[&str] = &[
     "allowWatchBookmarks",
     "continue",
@@ -33,8 +33,8 @@ const KNOWN: &[&str] = &[
 
 const REDACTED: &str = "REDACTED";
 
-/// Path and query. Of parameters that Kubernetes does not know only the name is shown: people do put
-/// tokens there.
+/// Returns path and query. Values of parameters unknown to Kubernetes are omitted, because users do
+/// put tokens there.
 pub(super) fn redacted_uri(uri: &Uri) -> String {
     let mut out = truncate(uri.path(), limits::AUDIT_URI).to_owned();
     let Some(query) = uri.query() else { return out };
@@ -61,7 +61,7 @@ pub(super) fn redacted_uri(uri: &Uri) -> String {
     out
 }
 
-/// As much of a text as fits.
+/// Truncates a string at a character boundary.
 fn truncate(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

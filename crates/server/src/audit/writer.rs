@@ -1,4 +1,4 @@
-//! The thread that writes events, and the queue in front of it.
+//! The thread that writes events, and its queue.
 
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,12 +28,12 @@ pub(super) struct AuditCounters {
 }
 
 impl AuditCounters {
-    /// Counts an event that the limit on callers without a credential left out.
+    /// Counts an event suppressed by the rate limit on unauthenticated callers.
     pub(super) fn suppressed(&self) {
         self.suppressed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the last event could not be written.
+    /// Returns true if the last event could not be written.
     pub(super) fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Relaxed)
     }
@@ -65,11 +65,11 @@ impl AuditCounters {
     }
 }
 
-/// Hands lines to its thread.
+/// Sends lines to the writer thread.
 pub(super) struct AuditWriter {
     shared: Arc<SharedAuditQueue>,
     room: Arc<Semaphore>,
-    /// As much again, for lines that nobody can wait with.
+    /// The same capacity again, for lines whose sender cannot wait.
     overflow_room: Arc<Semaphore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -88,9 +88,9 @@ struct AuditQueue {
 
 struct AuditLine {
     bytes: Vec<u8>,
-    /// Given back when the line is written.
+    /// Queue capacity, released once the line is written.
     _room: Option<OwnedSemaphorePermit>,
-    /// Waits for the line to be written.
+    /// Notified once the line is written.
     waiter: Option<oneshot::Sender<Result<(), io::ErrorKind>>>,
 }
 
@@ -110,9 +110,9 @@ impl AuditWriter {
         Ok(AuditWriter { shared, room, overflow_room: late, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Waits for room in the queue for a line of so many bytes.
+    /// Waits for queue capacity for a line of `bytes` bytes.
     pub(super) async fn reserve(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        // It is never closed.
+        // The semaphore is never closed.
         self.room.clone().acquire_many_owned(permits_for(bytes)).await.ok()
     }
 
@@ -121,7 +121,7 @@ impl AuditWriter {
         self.enqueue(AuditLine { bytes, _room: room, waiter: None });
     }
 
-    /// Hands a line over and waits until it is written.
+    /// Queues a line and waits until it is written.
     pub(super) async fn write(
         &self,
         bytes: Vec<u8>,
@@ -129,7 +129,7 @@ impl AuditWriter {
     ) -> Result<(), io::ErrorKind> {
         let (waiter, written) = oneshot::channel();
         self.enqueue(AuditLine { bytes, _room: room, waiter: Some(waiter) });
-        // The thread ended without it.
+        // The thread ended without writing the line.
         written.await.unwrap_or(Err(io::ErrorKind::BrokenPipe))
     }
 
@@ -148,7 +148,7 @@ impl AuditWriter {
         }
     }
 
-    /// Hands a line over where nobody can wait: there is as much room again for such.
+    /// Queues a line when the caller cannot wait; a second capacity of equal size exists for these.
     pub(super) fn push_late(&self, bytes: Vec<u8>) {
         if let Ok(room) =
             self.overflow_room.clone().try_acquire_many_owned(permits_for(bytes.len()))
@@ -156,7 +156,7 @@ impl AuditWriter {
             return self.push(bytes, Some(room));
         }
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
-        // Once is enough: whoever can bring this about could fill the log as well.
+        // Logged once only: a caller who can cause this could flood the process log too.
         if self.shared.counts.lost.fetch_add(1, Ordering::Relaxed) == 0 {
             tracing::error!(
                 "audit event lost: queue full; later losses are only counted in apiserver_audit_error_total"
@@ -164,7 +164,7 @@ impl AuditWriter {
         }
     }
 
-    /// Has everything written and ends the thread.
+    /// Flushes the queue and stops the thread.
     pub(super) fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.wake.notify_one();
@@ -175,7 +175,7 @@ impl AuditWriter {
     }
 }
 
-/// How many places a line takes: a client can make it a hundred times as long as others are.
+/// Returns the queue capacity of a line: a client can make it a hundred times as long as usual.
 pub(super) fn permits_for(bytes: usize) -> u32 {
     let places = bytes.div_ceil(limits::AUDIT_EVENT).clamp(1, limits::AUDIT_QUEUE);
     u32::try_from(places).unwrap_or(u32::MAX)
@@ -192,7 +192,7 @@ impl SharedAuditQueue {
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// What waits, when something does, or nothing after [`PROBE_EVERY`]; none at the end.
+    /// Waits for queued lines; empty after [`PROBE_EVERY`] without any, `None` at shutdown.
     fn next(&self) -> Option<Vec<AuditLine>> {
         let queue = self.lock();
         let waiting = |queue: &mut AuditQueue| queue.lines.is_empty() && !queue.closed;
@@ -208,11 +208,11 @@ impl SharedAuditQueue {
     }
 }
 
-/// How often a disk that failed is tried again while no event comes: a server that is not ready for that
-/// reason gets no requests.
+/// Interval of retries after a disk failure while no events arrive: a server that is unready for
+/// that reason gets no requests.
 const PROBE_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How often a disk that fails is complained about.
+/// Minimum interval between log messages about a failing disk.
 const COMPLAIN_EVERY: Duration = Duration::MINUTE;
 
 struct AuditWriterThread {
@@ -254,7 +254,7 @@ impl AuditWriterThread {
                 Err(error) => Err(error.kind()),
             };
             for waiter in waiters.by_ref().take(count).flatten() {
-                // Whoever does not wait any more has been counted all the same.
+                // The result is counted even if nobody waits for it any more.
                 let _ = waiter.send(told);
             }
             outcomes.push((count, written));

@@ -1,4 +1,4 @@
-//! One change to one object, with its watch event encoded once for everybody.
+//! A change of an object, whose watch event is encoded once for all watchers.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -9,18 +9,18 @@ use windlass_store::ChangeEvent;
 use crate::object::{Object, UnreadableObject};
 use crate::registry::kind::{Kind, ServedVersion};
 
-/// A change as the window keeps it.
+/// A change in the window of a kind.
 #[derive(Debug)]
 pub struct ObjectChange {
-    /// The revision of the change.
+    /// Store revision of the change.
     pub revision: u64,
-    /// The object after it; for a deletion its last state, at the deletion's revision.
+    /// Object after the change; for a deletion its last state, at the revision of the deletion.
     pub object: Arc<Object>,
     /// Object before the change; `None` if the change created it.
     pub previous: Option<Arc<Object>>,
-    /// The revision of the change of this object before this one, if the window knew of it.
+    /// Revision of this object's previous change, if it was in the window.
     pub before: Option<u64>,
-    /// When this process learned of it.
+    /// When this process received the change.
     pub seen: Instant,
     deleted: bool,
     kind: &'static Kind,
@@ -38,7 +38,7 @@ pub enum WatchEventType {
 }
 
 impl WatchEventType {
-    /// As it stands on the wire.
+    /// Returns the type as encoded in watch events.
     pub fn as_str(self) -> &'static str {
         match self {
             WatchEventType::Added => "ADDED",
@@ -49,7 +49,7 @@ impl WatchEventType {
 }
 
 impl ObjectChange {
-    /// Makes a change of a committed event. `None` for the deletion of what was not there.
+    /// Builds a change from a committed event; `None` for the deletion of an unknown object.
     pub fn new(
         kind: &'static Kind,
         name: &str,
@@ -67,7 +67,7 @@ impl ObjectChange {
         }))
     }
 
-    /// The change that made `object` of `previous`.
+    /// Builds the change from `previous` to `object`.
     pub fn from_objects(
         kind: &'static Kind,
         object: Arc<Object>,
@@ -85,12 +85,12 @@ impl ObjectChange {
         }
     }
 
-    /// Whether the object went away.
+    /// Returns true if the change deleted the object.
     pub fn is_delete(&self) -> bool {
         self.deleted
     }
 
-    /// What the change is to somebody who sees only objects that `selects` lets through.
+    /// Returns the event type for a watcher that sees only objects matched by `selects`.
     pub fn event_type_for(&self, selects: impl Fn(&Object) -> bool) -> Option<WatchEventType> {
         let before = self.previous.as_deref().is_some_and(&selects);
         let after = !self.deleted && selects(&self.object);
@@ -102,8 +102,8 @@ impl ObjectChange {
         }
     }
 
-    /// The object that goes with an event of that type: who loses sight of an object that still
-    /// exists is shown its last visible state, at this revision.
+    /// Returns the object for an event of that type: when an existing object no longer matches, the
+    /// watcher receives its last matching state, at this revision.
     pub fn object_for(&self, seen_as: WatchEventType) -> Arc<Object> {
         match (&self.previous, seen_as) {
             (Some(old), WatchEventType::Deleted) if !self.deleted => {
@@ -113,7 +113,7 @@ impl ObjectChange {
         }
     }
 
-    /// The event as a line of JSON, shared by everyone who asks for the same.
+    /// Returns the event as a line of JSON, shared by all watchers of the same version.
     pub fn line(&self, served: &'static ServedVersion, seen_as: WatchEventType) -> Bytes {
         let version = self.kind.served.iter().position(|s| s == served).unwrap_or(0);
         let slot = &self.lines[version * 3 + seen_as as usize];

@@ -147,7 +147,8 @@ impl ResourceCaches {
         }
     }
 
-    /// Ends loading: the caches hold the state as of `revision`, and changes are known after `floor`.
+    /// Completes loading: the caches hold the state at `revision`, and all changes after `floor`
+    /// are known.
     pub(crate) fn finish_load(&self, revision: u64, floor: u64) {
         for cache in self.by_prefix.values() {
             let mut state = cache.write();

@@ -1,7 +1,7 @@
-//! States of the near past, put together from the current one and what has changed since.
+//! Recent past states, reconstructed from the current state and the changes since.
 //!
-//! Who reads a long list in pages asks for one state again and again while others write. The store
-//! has it too, but etcd walks over all keys that follow for every page.
+//! A client that pages through a long list reads one revision repeatedly while others write. The
+//! store has that revision too, but for every page etcd walks over all following keys.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,8 +11,8 @@ use super::{CacheSnapshot, KindCache, WalkAction};
 use crate::object::Object;
 
 impl KindCache {
-    /// As [`KindCache::snapshot`], but of the state at `revision`; `None` if not all changes since then
-    /// are remembered.
+    /// Like [`KindCache::snapshot`], but of the state at `revision`; `None` if not all changes
+    /// since then are known.
     pub fn snapshot_at(
         &self,
         revision: u64,
@@ -22,7 +22,7 @@ impl KindCache {
     ) -> Option<CacheSnapshot> {
         let state = self.read();
         let changes = state.window.after(revision, usize::MAX).ok()?;
-        // What the first change since then found is what was there.
+        // The previous object of the first change since then is the object at that revision.
         let mut then: BTreeMap<&str, Option<&Arc<Object>>> = BTreeMap::new();
         for change in &changes {
             then.entry(&change.object.key).or_insert(change.previous.as_ref());
@@ -70,8 +70,8 @@ mod tests {
 
     const PREFIX: &str = "core/configmaps";
 
-    /// The caches, and what the store would say, after each of these changes: a key, and its value
-    /// or none.
+    /// Returns the cache, and the expected state after each change; a change is a key and a value
+    /// or `None`.
     fn after(changes: &[(&str, Option<&str>)]) -> (Arc<KindCache>, Vec<BTreeMap<String, String>>) {
         let caches = ResourceCaches::new(KINDS);
         caches.finish_load(1, 1);
@@ -136,7 +136,7 @@ mod tests {
                         .filter(|(key, _)| later.is_none_or(|later| key.as_str() > later))
                         .map(|(key, at)| (key.clone(), at.clone()))
                         .collect();
-                    // A page goes on within its scope.
+                    // A page continues within its scope.
                     if later.is_none_or(|later| later.starts_with(scope)) {
                         assert_eq!(found, wanted, "{revision} {scope:?} {later:?}");
                     }

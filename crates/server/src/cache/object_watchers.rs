@@ -1,6 +1,6 @@
-//! Watchers of single objects: only what happens to their object wakes them.
+//! Watchers of single objects, woken only by changes of their object.
 //!
-//! Thousands of nodes that start at once each watch one request of theirs. If every change woke
+//! Thousands of nodes that start at once each watch one certificate request. If every change woke
 //! all of them, the work would grow with the square of their number.
 
 use std::collections::HashMap;
@@ -10,25 +10,25 @@ use tokio::sync::watch;
 
 use super::{KindCache, ObjectChange};
 
-/// Watchers of single objects, by key. A key is present only while somebody watches it.
+/// Watchers of single objects by key. A key is present only while it is watched.
 #[derive(Default)]
 pub(super) struct ObjectWatchers {
     by_key: Mutex<HashMap<Box<str>, WatchedObject>>,
 }
 
 struct WatchedObject {
-    /// The revision of its newest change.
+    /// Revision of the object's newest change.
     newest: watch::Sender<u64>,
     watchers: usize,
 }
 
 impl ObjectWatchers {
-    /// Whether nobody watches a single object.
+    /// Returns true if no single object is watched.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Wakes those whose objects changed.
+    /// Wakes the watchers of changed objects.
     pub(super) fn notify(&self, changes: &[Arc<ObjectChange>]) {
         let by_key = self.lock();
         for change in changes {
@@ -38,14 +38,14 @@ impl ObjectWatchers {
         }
     }
 
-    /// Wakes all, as if each object had changed at `revision`.
+    /// Wakes all watchers, as if each object had changed at `revision`.
     pub(super) fn notify_all(&self, revision: u64) {
         for watched in self.lock().values() {
             watched.newest.send_replace(revision);
         }
     }
 
-    /// Makes everybody look up, though nothing changed.
+    /// Wakes all watchers although nothing changed.
     pub(super) fn wake(&self) {
         self.lock().values().for_each(|watched| watched.newest.send_modify(|_| {}));
     }
@@ -55,12 +55,12 @@ impl ObjectWatchers {
     }
 }
 
-/// The wish to hear of one object.
+/// A registered watch of one object; dropping it unregisters.
 pub(crate) struct ObjectWatcher {
     cache: Arc<KindCache>,
     key: Box<str>,
     newest: watch::Receiver<u64>,
-    /// The revision of the object's newest change when this began.
+    /// Revision of the object's newest change at registration.
     first: u64,
 }
 
@@ -75,7 +75,7 @@ impl ObjectWatcher {
             watched.watchers += 1;
             watched.newest.subscribe()
         };
-        // After the wish is known: what is not here yet will be told of.
+        // After registration: later changes will be notified.
         let first = cache.newest_revision_of(key);
         ObjectWatcher { cache, key: key.into(), newest, first }
     }
@@ -85,12 +85,12 @@ impl ObjectWatcher {
         &self.key
     }
 
-    /// A receiver that sees the revision of every new change of the object.
+    /// Returns a receiver that sees the revision of every new change of the object.
     pub(crate) fn receiver(&self) -> watch::Receiver<u64> {
         self.newest.clone()
     }
 
-    /// The revision of the newest change that is known; 0 if there was none.
+    /// Returns the revision of the newest known change; 0 if none.
     pub(crate) fn newest(&self) -> u64 {
         self.first.max(*self.newest.borrow())
     }

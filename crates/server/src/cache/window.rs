@@ -1,4 +1,4 @@
-//! The recent changes of one kind, shared by all its watchers.
+//! The window of recent changes of one kind, shared by all its watchers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,29 +10,28 @@ use super::{ObjectChange, RevisionTooOld};
 #[derive(Debug, Default)]
 pub(super) struct ChangeWindow {
     changes: VecDeque<Arc<ObjectChange>>,
-    /// The deletions among them, of objects that were not made again.
+    /// Deletions in the window, by key; objects created again are omitted.
     deletions: HashMap<String, u64>,
     bytes: usize,
-    /// Changes after this revision are all here.
+    /// All changes after this revision are in the window.
     floor: u64,
 }
 
-/// Clients that reconnect within this time resume without a relist; Kubernetes keeps about as
-/// much.
+/// Clients that reconnect within this time resume without a relist; Kubernetes keeps about as much.
 const KEEP: Duration = Duration::from_secs(5 * 60);
-/// However young, more than this is not kept: a kind whose objects are 1 MiB would otherwise
-/// hold gigabytes. A watcher this far behind is better off with a fresh list.
+/// Size limit regardless of age: a kind with 1 MiB objects would otherwise hold gigabytes. A
+/// watcher this far behind is better off with a relist.
 const MAX_BYTES: usize = 32 << 20;
 /// Bounds the bookkeeping for floods of tiny objects.
 const MAX_CHANGES: usize = 50_000;
 
 impl ChangeWindow {
-    /// Forgets everything: changes are known after `floor` only.
+    /// Clears the window; changes are known after `floor` only.
     pub(super) fn reset(&mut self, floor: u64) {
         *self = ChangeWindow { floor, ..ChangeWindow::default() };
     }
 
-    /// Adds the newest change and drops what is too old or too much.
+    /// Appends the newest change and drops the oldest beyond the age and size limits.
     pub(super) fn push(&mut self, mut change: ObjectChange) {
         let now = change.seen;
         let key = &change.object.key;
@@ -58,17 +57,17 @@ impl ChangeWindow {
         }
     }
 
-    /// The revision after which all changes are here.
+    /// Returns the revision after which all changes are in the window.
     pub(super) fn floor(&self) -> u64 {
         self.floor
     }
 
-    /// When an object was deleted, if it was and that is remembered.
+    /// Returns the revision at which an object was deleted, if still in the window.
     pub(super) fn deletion_of(&self, key: &str) -> Option<u64> {
         self.deletions.get(key).copied()
     }
 
-    /// The changes of one object after `revision`, of which the newest is at `newest`.
+    /// Returns the changes of one object after `revision`; the newest is at `newest`.
     pub(super) fn changes_of_key(
         &self,
         key: &str,
@@ -89,7 +88,7 @@ impl ChangeWindow {
         Ok(changes)
     }
 
-    /// Up to `most` changes after `revision`.
+    /// Returns up to `most` changes after `revision`.
     pub(super) fn after(
         &self,
         revision: u64,

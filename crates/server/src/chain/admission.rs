@@ -1,9 +1,9 @@
-//! Stage: rules that need more than the object itself: other objects, or who asks.
+//! Stage: admission, for rules that depend on other objects or on the requester.
 //!
-//! Mutating admission runs before validation, validating admission after it, as in Kubernetes; which
-//! of two broken rules a client hears of depends on that.
+//! Mutating admission runs before validation and validating admission after it, as in Kubernetes,
+//! because the order decides which of two violations is reported.
 
-// Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
+// Every match is exhaustive: an unforeseen case must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod certificates;
@@ -23,21 +23,21 @@ use crate::error::Error;
 use crate::fault_injection::AccessCheck;
 use crate::verbs::RequestContext;
 
-/// What is being done. With a subresource in the call's path it is done to that.
+/// The operation to admit. If the path has a subresource, it applies to that.
 #[derive(Clone, Copy)]
 pub(crate) enum AdmissionOperation<'a> {
-    /// A new object, or a POST to a subresource.
+    /// Creation of an object, or a POST to a subresource.
     Create,
-    /// A change of this object.
+    /// Update of this stored object.
     Update(&'a Value),
     /// Deletion of one object or of each object in a collection.
     Delete,
 }
 
-/// Which of the plugins that can be turned off are on.
+/// Optional admission plugins that are enabled.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionPlugins {
-    /// Gives pods an account and a token.
+    /// ServiceAccount: gives pods a service account and a token volume.
     pub service_account: bool,
     /// NodeRestriction: limits kubelets to their own Node and the pods bound to it.
     pub node_restriction: bool,
@@ -49,15 +49,15 @@ impl Default for AdmissionPlugins {
     }
 }
 
-/// Waits for what mutating admission needs to find: the account that a controller is about to make
-/// for a new namespace.
+/// Waits for objects that mutating admission needs: the service account that a controller is about
+/// to create in a new namespace.
 pub(crate) async fn wait_for_dependencies(call: &RequestContext<'_>, object: &Value) {
     if call.server.plugins.service_account {
         service_account::wait_for_default(call, object).await;
     }
 }
 
-/// The rules that come before validation and may change the object.
+/// Runs mutating admission, before validation.
 pub(crate) fn mutate(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
@@ -79,7 +79,7 @@ pub(crate) fn mutate(
     escalation::admit(call, operation, object)
 }
 
-/// The rules that come after validation.
+/// Runs validating admission, after validation.
 pub(crate) fn validate(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
@@ -91,7 +91,7 @@ pub(crate) fn validate(
     trust_bundles::admit(call, operation, object)
 }
 
-/// How a refusal calls an object that is being made and may not have a name yet.
+/// Returns the name used in error messages for a new object, which may not have a name yet.
 fn new_name(object: &Value) -> &str {
     let meta = ObjectMetaView::from_object(object);
     match (meta.name(), meta.generate_name()) {
@@ -101,7 +101,7 @@ fn new_name(object: &Value) -> &str {
     }
 }
 
-/// The rules on a deletion; `object` is what goes.
+/// Admits a deletion; `object` is the object to delete.
 pub(crate) fn delete(call: &RequestContext<'_>, object: &Value) -> Result<(), Error> {
     let (plugins, faults) = (call.server.plugins, &call.server.faults);
     faults.check(AccessCheck::NamespaceLifecycle)?;

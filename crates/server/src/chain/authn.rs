@@ -1,10 +1,10 @@
-//! Stage: who calls? A proxy's word, a client certificate, a token, or nobody.
+//! Stage: authentication by front proxy, client certificate or token, else anonymous.
 //!
-//! The authenticators are asked in Kubernetes' order, and the first that knows the caller decides. If
-//! none does, a credential that was shown and does not hold is a 401, never "nobody"; and a
-//! check that cannot be made ends the request.
+//! Authenticators are tried in Kubernetes' order, and the first that recognizes the caller decides.
+//! If none does, an invalid credential is a 401, never anonymous. A check that cannot be completed
+//! fails the request.
 
-// Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
+// Every match is exhaustive: an unforeseen case must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub(crate) mod bootstrap;
@@ -36,17 +36,17 @@ use crate::user::User;
 
 /// Authenticates requests by front proxy headers, client certificate or bearer token.
 pub struct Authenticator {
-    /// A proxy that may say who calls.
+    /// Trusted front proxy that authenticates users; `None` disables it.
     pub front_proxy: Option<FrontProxy>,
-    /// The CAs that client certificates may come from, swapped when their file changes.
+    /// Trust anchors of client certificates; replaced when the file is reloaded.
     pub client_cas: ArcSwap<ClientCas>,
     /// Static tokens of `--token-auth-file`; replaced when the file is reloaded.
     pub tokens: ArcSwap<TokenFile>,
-    /// Checks the tokens of service accounts; without it they are nobody's.
+    /// Verifier of service account tokens; without it they are rejected.
     pub service_accounts: Option<Arc<TokenVerifier>>,
-    /// Whether the tokens in secrets of `kube-system` are somebody's.
+    /// Whether bootstrap tokens in secrets of `kube-system` are accepted.
     pub bootstrap_tokens: bool,
-    /// Whether callers without a credential are somebody ([`User::anonymous`]), or refused.
+    /// Whether callers without a credential become [`User::anonymous`] or are rejected.
     pub anonymous: bool,
 }
 
@@ -63,22 +63,23 @@ impl Default for Authenticator {
     }
 }
 
-/// Whom a token stands for.
+/// The result of a token authentication.
 pub struct AuthenticatedToken {
     /// User that the token authenticates, with groups and extra fields.
     pub user: Arc<User>,
-    /// Those of the audiences asked about that the token is meant for.
+    /// Those of the requested audiences that the token is valid for.
     pub audiences: Vec<String>,
 }
 
-/// Why a token stands for nobody.
+/// Why a token does not authenticate.
 #[derive(Debug)]
 pub enum TokenAuthError {
     /// No authenticator recognizes the token, so it is rejected with 401.
     Unknown,
-    /// One does, and refuses it. The text is for those who may review tokens, and has no secret.
+    /// An authenticator recognizes the token and rejects it. The text contains no secret and is for
+    /// callers who may review tokens.
     Refused(String),
-    /// A check could not be made.
+    /// A check could not be completed.
     Failed(Error),
 }
 
@@ -89,7 +90,7 @@ impl From<Error> for TokenAuthError {
 }
 
 impl Authenticator {
-    /// The caller. A credential that does not hold is a 401, never "nobody".
+    /// Authenticates the caller. An invalid credential is a 401, never anonymous.
     pub fn authenticate(
         &self,
         server: &Server,
@@ -101,7 +102,7 @@ impl Authenticator {
         self.identify(server, peer, headers, now, &observe)
     }
 
-    /// As [`Authenticator::authenticate`], for a request that has been counted already.
+    /// Like [`Authenticator::authenticate`], for a request already counted in the metrics.
     pub fn reauthenticate(
         &self,
         server: &Server,
@@ -170,7 +171,7 @@ impl Authenticator {
         verified.user.clone().map(Some)
     }
 
-    /// Whom a token stands for, if it is meant for any of `audiences`.
+    /// Authenticates a token that is valid for any of `audiences`.
     pub fn authenticate_token(
         &self,
         server: &Server,
@@ -178,7 +179,7 @@ impl Authenticator {
         audiences: &[String],
         now: OffsetDateTime,
     ) -> Result<AuthenticatedToken, TokenAuthError> {
-        // Tokens that name no audience are for this server, whatever it is called.
+        // Tokens without an audience are for this server, whatever its audiences are.
         let own = intersection(self.audiences(), audiences);
         let for_us = !own.is_empty() || (self.audiences().is_empty() && audiences.is_empty());
         server.faults.check(AccessCheck::TokenFile)?;
@@ -205,19 +206,19 @@ impl Authenticator {
         Err(refusal)
     }
 
-    /// The audiences that this server is.
+    /// Returns the audiences of this server.
     pub fn audiences(&self) -> &[String] {
         self.service_accounts.as_ref().map_or(&[], |verifier| verifier.audiences())
     }
 }
 
-/// What `these` has in common with `those`, in the order of `these`.
+/// Returns the elements of `these` that are in `those`, in order.
 fn intersection(these: &[String], those: &[String]) -> Vec<String> {
     these.iter().filter(|one| those.contains(one)).cloned().collect()
 }
 
-/// The bearer token of a request; an empty one counts as none. What is no text can be no token of
-/// anybody's, but it was shown.
+/// Returns the bearer token of a request; an empty one counts as none. A non-UTF-8 value cannot
+/// match any token, but it counts as a presented credential.
 fn bearer(headers: &HeaderMap) -> Option<Cow<'_, str>> {
     let value = headers.get(AUTHORIZATION)?.as_bytes().trim_ascii();
     let mut parts = value.split(|byte| *byte == b' ');

@@ -1,9 +1,9 @@
-//! Stage: may the caller do this? Decided before routing, so that what exists is not given away.
+//! Stage: authorization. Runs before routing, so that denials do not reveal what exists.
 //!
-//! The authorizers are asked in order: the group that may do everything, then the node authorizer,
-//! then RBAC. The first that has an opinion decides; none of them having one is a no, and so is an error.
+//! Authorizers are asked in order: the group with all permissions, the node authorizer, then RBAC.
+//! The first with an opinion decides; no opinion or an error is a denial.
 
-// Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
+// Every match is exhaustive: an unforeseen case must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub(crate) mod attributes;
@@ -22,19 +22,19 @@ use crate::feature_gates::ServerFeatureGates;
 use crate::registry::KindRegistry;
 use crate::user::{MASTERS, User};
 
-/// What an authorizer says of a request.
+/// Decision of an authorizer on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The request is allowed; the reason goes to the audit log.
     Allow(String),
-    /// No, and why; nobody else is asked.
+    /// Denied with a reason; no further authorizer is asked.
     Deny(String),
-    /// Not for me to say, and why.
+    /// No opinion, with a reason; the next authorizer is asked.
     NoOpinion(String),
 }
 
 impl Decision {
-    /// Whether it is a yes.
+    /// Returns true if the request is allowed.
     pub fn is_allowed(&self) -> bool {
         matches!(self, Decision::Allow(_))
     }
@@ -47,16 +47,16 @@ impl Decision {
     }
 }
 
-/// The state of everything that decisions are made by.
+/// Version of all data that decisions depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthorizerVersion {
-    /// The newest revision of roles and bindings.
+    /// Newest revision of roles and bindings.
     rbac: u64,
-    /// The newest revisions of pods and volumes; they matter to nodes alone.
+    /// Newest revisions of pods and volumes; set for nodes only.
     graph: Option<(u64, u64)>,
 }
 
-/// Decides what callers may do.
+/// Authorizes requests with node authorizer and RBAC.
 pub struct Authorizer {
     node: node::NodeAuthorizer,
     rbac: rbac::RbacAuthorizer,
@@ -64,7 +64,7 @@ pub struct Authorizer {
 }
 
 impl Authorizer {
-    /// Decides by the objects in `caches`.
+    /// Creates an authorizer that decides by the objects in `caches`.
     pub fn new(
         caches: &Arc<ResourceCaches>,
         registry: &KindRegistry,
@@ -78,7 +78,7 @@ impl Authorizer {
         }
     }
 
-    /// Whether a request is allowed.
+    /// Decides whether a request is allowed.
     pub fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
         if asked.user.has_group(MASTERS) {
             return Decision::Allow(String::new());
@@ -104,7 +104,8 @@ impl Authorizer {
         Decision::NoOpinion(reasons.join("\n"))
     }
 
-    /// What decisions about `user` depend on now: as long as it is the same, so are they.
+    /// Returns the version that decisions about `user` depend on: the same version yields the same
+    /// decisions.
     pub fn version(&self, user: &User) -> AuthorizerVersion {
         AuthorizerVersion {
             rbac: self.rbac.newest(),
@@ -112,19 +113,19 @@ impl Authorizer {
         }
     }
 
-    /// RBAC, for those who ask what a user may do rather than whether.
+    /// Returns the RBAC authorizer, for queries that list a user's permissions.
     pub fn rbac(&self) -> &rbac::RbacAuthorizer {
         &self.rbac
     }
 }
 
-/// A check that errs has no opinion that could let anybody in.
+/// A failed check has no opinion, so it never grants access.
 fn failed(error: &Error) -> Decision {
     tracing::error!(error = error.internal(), "authorizer failed");
     Decision::NoOpinion(String::new())
 }
 
-/// What a caller is told who may not do what was asked, in Kubernetes' words.
+/// Returns the error for a denied request, in Kubernetes' words.
 pub(crate) fn denied(asked: &AuthorizationAttributes<'_>, why: &str) -> Error {
     let mut text = refusal(asked.user, asked.verb, &asked.target);
     if !why.is_empty() {

@@ -1,15 +1,15 @@
-//! Stage: when may the request go on? Whoever sends more than their share waits in a queue of their own.
+//! Stage: flow control. Users who exceed their share wait in a queue of their own.
 //!
-//! Requests are of a level ([`priority_level`]), and each level has seats of its own for reads and for
-//! writes ([`seat_pool`]): leader leases are never behind node agents, and node agents never behind
-//! everybody else. In a level a free seat goes to the users in turn, so that one who
-//! has thousands of requests waiting delays another's single request by one round at most.
+//! Every request has a priority level ([`priority_level`]), and each level has separate seats for
+//! reads and writes ([`seat_pool`]): leader leases never wait behind node agents, and node agents
+//! never behind other users. Within a level, free seats go to the users in turn, so that a user
+//! with thousands of queued requests delays another's single request by at most one round.
 //!
-//! Being in `system:masters` helps nobody here: a script that runs wild is an administrator's more
-//! often than not. A list takes a seat for every hundred objects ([`work_estimator`]). A request keeps its seats until its
-//! response is written, because that is how long the response takes memory; bytes of responses that no cache shares are
-//! counted besides ([`pending_bytes`]). A watch has a seat until its initial objects are written; open watches are counted
-//! apart ([`watch_limiter`]).
+//! `system:masters` gets no privilege here: a runaway script is often an administrator's. A list
+//! takes one seat per hundred objects ([`work_estimator`]). A request holds its seats until its
+//! response is written, because the response takes memory that long; response bytes not shared with
+//! a cache are counted separately ([`pending_bytes`]). A watch holds a seat until its initial
+//! objects are written; open watches are limited separately ([`watch_limiter`]).
 
 mod flow_metrics;
 pub(crate) mod pending_bytes;
@@ -36,7 +36,7 @@ use crate::peer::Peer;
 use crate::request::info::RequestInfo;
 use crate::user::User;
 
-/// How many ordinary requests are worked on at a time. Leases and nodes have seats besides.
+/// Concurrency limits of ordinary requests. Leases and nodes have additional seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightLimits {
     /// Concurrent read requests (`--max-requests-inflight`); a started watch no longer counts.
@@ -59,7 +59,7 @@ pub struct FlowController {
     faults: FaultInjection,
 }
 
-/// The state of all levels.
+/// The state of all priority levels.
 struct PriorityLevels {
     exempt: Arc<AtomicUsize>,
     leases: LevelPools,
@@ -68,17 +68,17 @@ struct PriorityLevels {
     metrics: FlowMetrics,
 }
 
-/// The seats of a level.
+/// The seats of a priority level.
 struct LevelPools {
     reads: Arc<SeatPool>,
     writes: Arc<SeatPool>,
 }
 
-/// A place among the requests that are worked on, until the response is written; free again when dropped.
+/// Seats of an executing request until its response is written; released on drop.
 pub struct RequestSeat {
     level: PriorityLevel,
     held: SeatSource,
-    /// Bytes of the response that nothing else shares.
+    /// Bytes of the response that are not shared.
     charge: Option<ByteCharge>,
 }
 
@@ -88,12 +88,12 @@ enum SeatSource {
     Exempt(ExemptGuard),
 }
 
-/// What happens to a response if its user has too many bytes of responses that are not yet written.
+/// What to do with a response whose user has too many pending response bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExcessPolicy {
-    /// Replaced by a 429: the request has changed nothing.
+    /// Replace it with a 429: the request has changed nothing.
     Reject,
-    /// Sent all the same: the request has changed something. It counts against what follows.
+    /// Send it anyway, because the request has taken effect; it counts against later responses.
     SendAnyway,
 }
 
@@ -102,7 +102,7 @@ impl RequestSeat {
         RequestSeat { level, held, charge: None }
     }
 
-    /// Keeps as many seats as a response of that many objects takes, if there are more.
+    /// Releases the seats beyond those that a response of that many objects takes.
     pub fn shrink_to(&mut self, objects: usize) {
         if let SeatSource::Pool(seat) = &mut self.held {
             seat.shrink(work_estimator::seats(objects));
@@ -110,7 +110,7 @@ impl RequestSeat {
     }
 }
 
-/// Counts a request that needs no seat.
+/// Counts an executing request that needs no seat.
 struct ExemptGuard(Arc<AtomicUsize>);
 
 impl Drop for ExemptGuard {
@@ -120,7 +120,7 @@ impl Drop for ExemptGuard {
 }
 
 impl FlowController {
-    /// Nobody is being served yet.
+    /// Creates a controller in which all seats are free.
     pub fn new(limits: InflightLimits, faults: FaultInjection) -> FlowController {
         let pools = |level: PriorityLevel| LevelPools {
             reads: SeatPool::new(PoolBounds::for_seats(level.share(limits.reads))),
@@ -138,7 +138,7 @@ impl FlowController {
         FlowController { levels: Arc::new(levels), watches, pending, faults }
     }
 
-    /// Waits for `weight` seats, but not longer than `deadline`. Too long a queue, or too long a wait, is a 429.
+    /// Waits for `weight` seats, at most until `deadline`. A full queue or a timeout is a 429.
     pub async fn enter(
         &self,
         peer: &Peer,
@@ -186,8 +186,8 @@ impl FlowController {
         }
     }
 
-    /// Counts `bytes` of a response against its user, until the seat is dropped. Too many of one user are a 429, unless
-    /// it is too late for that.
+    /// Charges `bytes` of a response to its user until the seat is dropped. Exceeding the user's
+    /// limit is a 429, unless `excess` is [`ExcessPolicy::SendAnyway`].
     pub fn charge(
         &self,
         seat: &mut RequestSeat,
@@ -210,7 +210,8 @@ impl FlowController {
         Ok(())
     }
 
-    /// Counts a watch as open until what this returns is dropped. Too many of one user are a 429.
+    /// Counts a watch as open until the returned guard is dropped. Exceeding the user's limit is a
+    /// 429.
     pub fn watch(&self, user: &User) -> Result<OpenWatch, Error> {
         self.watches.open(&user.name).ok_or(Error::TooManyRequests)
     }
@@ -222,7 +223,7 @@ impl FlowController {
 }
 
 impl PriorityLevels {
-    /// The seats of a level; none where none are needed.
+    /// Returns the seats of a level; `None` if it is exempt.
     fn pools(&self, level: PriorityLevel) -> Option<&LevelPools> {
         match level {
             PriorityLevel::Exempt => None,
@@ -245,10 +246,10 @@ impl PriorityLevels {
     }
 }
 
-/// The state of a level in numbers.
+/// Current counts of a priority level.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LevelCounts {
-    /// Requests that have seats, or need none.
+    /// Executing requests, including exempt ones.
     executing: usize,
     seats: usize,
     waiting: usize,

@@ -1,10 +1,10 @@
-//! Stage: acting as somebody else.
+//! Stage: impersonation.
 //!
-//! `Impersonate-User` and its companions name a user to do the request as. Whether the caller may is
-//! decided as in Kubernetes: first by the constrained modes, which also look at what is asked, then by
-//! the right `impersonate` alone. After this stage the headers mean nothing.
+//! `Impersonate-User` and its companion headers name the user to perform the request as. Permission
+//! is decided as in Kubernetes: first by the constrained modes, which also consider the request,
+//! then by the verb `impersonate` alone. The headers are ignored after this stage.
 
-// Every case is decided: one that nobody thought of must not slip through (CVE-2026-30836).
+// Every match is exhaustive: an unforeseen case must not slip through (CVE-2026-30836).
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod extra;
@@ -22,7 +22,7 @@ use crate::request::info::RequestInfo;
 use crate::server::Server;
 use crate::user::User;
 
-/// The user that a request is to be done as; none if it is the caller.
+/// Returns the impersonated user; `None` without impersonation.
 pub(super) fn impersonate(
     server: &Server,
     caller: &Arc<User>,
@@ -37,7 +37,7 @@ pub(super) fn impersonate(
     Ok(Some(Arc::new(user)))
 }
 
-/// Whether a header is one of those that name the user.
+/// Returns true if the header is an impersonation header.
 pub(super) fn reads(header: &HeaderName) -> bool {
     header.as_str().starts_with(headers::PREFIX)
 }

@@ -1,5 +1,4 @@
-//! Stage: which code answers. Everything that is not a resource is in one match, resources are in
-//! another.
+//! Stage: routing. One match handles non-resource paths, another resources.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use crate::verbs::{
 use crate::watch::EventEncoding;
 use crate::{documents, health, response};
 
-/// Finds and runs what answers the request.
+/// Finds and runs the handler of the request.
 #[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
 pub(super) async fn route(
     server: &Arc<Server>,
@@ -58,14 +57,14 @@ pub(super) async fn route(
         subresource: kind.subresource(&path.subresource).map_or("", |s| s.name),
         scope: scope(path),
     };
-    // Authorization saw the name that a selector pins; the collection is still the target.
+    // Authorization used the name required by a selector; the collection is still the target.
     let mut path = path.clone();
     let named_watch = info.verb == "watch" && path.watch_path;
     if matches!(info.verb, "list" | "watch" | "deletecollection") && !named_watch {
         path.name.clear();
     }
     if kind.scope == Scope::Cluster {
-        // Authorization decided by that namespace, where the caller may have more rights.
+        // Authorization decided by that namespace, where the caller may have more permissions.
         if path.inside {
             return Err(Error::NoSuchResource);
         }
@@ -89,7 +88,7 @@ pub(super) async fn route(
     verb(&call, info.verb, &parts.method, body).await
 }
 
-/// The old paths are authorized as watches, whatever the method, so they can be nothing else.
+/// Deprecated watch paths are authorized as watches whatever the method, so they must be watches.
 fn check_watch_path(path: &ResourcePath, method: &Method) -> Result<(), Error> {
     if !path.subresource.is_empty() {
         return Err(Error::NoSuchResource);
@@ -147,7 +146,7 @@ async fn verb(
             deletion(call, output, &deleted).await
         }
         "deletecollection" if call.kind.delete_collection => {
-            // A second attempt would not tell of what the first one deleted.
+            // A retry would not report what the first attempt deleted.
             call.server.catch_up().await?;
             let deleted = delete::delete_collection(call, &body::read_small(body).await?).await?;
             Ok(response::list(call, output, deleted))
@@ -156,8 +155,8 @@ async fn verb(
     }
 }
 
-/// Which views the endpoint has. As in Kubernetes, reviews, objects posted to a subresource,
-/// and the subresources `approval` and `finalize` cannot be shown as a table.
+/// Returns the views that the endpoint supports. As in Kubernetes, reviews, objects posted to a
+/// subresource, and the subresources `approval` and `finalize` have no table view.
 fn views(call: &RequestContext<'_>) -> SupportedViews {
     let found = call.kind.subresource(&call.path.subresource);
     let untabled = call.kind.review.is_some()
@@ -184,7 +183,7 @@ async fn review(
     }
     let body = body::read_small(body).await?;
     let mut answered = review::answer(call, question, &body).await?;
-    // That somebody is not known, or may not, could be otherwise by the word of another server.
+    // A negative answer may be stale: another server may have granted it since.
     if call.server.store.is_shared() && !answered.is_granted() {
         call.server.catch_up().await?;
         answered = review::answer(call, question, &body).await?;
@@ -245,7 +244,7 @@ async fn start_watch(
     Ok(response)
 }
 
-/// Events that are written for one watcher alone.
+/// Returns the encoding of events for a single watcher.
 fn custom(call: &RequestContext<'_>, version: MetaVersion, as_table: bool) -> EventEncoding {
     let (kind, served) = (call.kind, call.served);
     if !as_table {
@@ -307,7 +306,7 @@ async fn deletion(
     }
 }
 
-/// Names in a path must be names: they become keys of the store.
+/// Validates the names in the path, which become store keys.
 fn check_path(call: &RequestContext<'_>) -> Result<(), Error> {
     let path = call.path;
     if path.surplus {
@@ -356,7 +355,7 @@ fn path_only(
     }
 }
 
-/// A path below a group that is served is missing in JSON, any other in plain text.
+/// Returns a JSON error for paths below a served group, plain text otherwise.
 fn no_such_resource(server: &Server, path: &ResourcePath) -> Error {
     let known = server.registry.groups().iter().any(|(group, _)| *group == path.group);
     if known { Error::NoSuchResource } else { Error::NoSuchPath }

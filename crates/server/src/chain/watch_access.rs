@@ -39,9 +39,9 @@ pub struct WatchAccess {
     headers: HeaderMap,
     info: RequestInfo,
     fields: Option<FieldSelector>,
-    /// The user that the watch was opened as.
+    /// User that the watch was opened as.
     user: Arc<User>,
-    /// What the last check depended on; none before the first one.
+    /// Dependencies of the last check; `None` before the first one.
     snapshot: Option<AccessSnapshot>,
     due: Instant,
 }
@@ -52,7 +52,7 @@ struct AccessSnapshot {
 }
 
 impl WatchAccess {
-    /// For a watch that `caller` was just allowed to open as `user`.
+    /// Creates the check of a watch that `caller` was just allowed to open as `user`.
     pub fn new(
         server: &Arc<Server>,
         peer: &Arc<Peer>,
@@ -72,17 +72,17 @@ impl WatchAccess {
         }
     }
 
-    /// When the next check is due even if nothing changes.
+    /// Returns when the next check is due even if nothing changes.
     pub fn next_check_at(&self) -> Instant {
         self.due
     }
 
-    /// Whether events that have been read before this call may be delivered.
+    /// Checks whether events read before this call may be delivered.
     pub fn verify(&mut self) -> Result<(), Error> {
         if self.is_current() && Instant::now() < self.due {
             return Ok(());
         }
-        // Before the check, so that a change during the check is noticed at the next one.
+        // Before the check, so that a change during the check is detected by the next one.
         self.snapshot = Some(self.capture());
         self.due = next_check();
         let checked = std::panic::catch_unwind(AssertUnwindSafe(|| self.check()));
@@ -117,14 +117,14 @@ impl WatchAccess {
         self.server.authorizer.version(&self.user)
     }
 
-    /// The stages that a new request would go through.
+    /// Repeats the stages of a new request.
     fn check(&self) -> Result<(), Error> {
         let (server, now) = (&self.server, (self.server.clock)());
         let authenticator = &server.authenticator;
         let caller = authenticator.reauthenticate(server, &self.peer, &self.headers, now)?;
         let impersonated = impersonate(server, &caller, &self.headers, &self.info)?;
         let user = impersonated.unwrap_or(caller);
-        // The audit log and the limits know the watch as another user's.
+        // The audit log and the limits attribute the watch to another user.
         if (&user.name, &user.uid) != (&self.user.name, &self.user.uid) {
             return Err(Error::Unauthorized);
         }
@@ -136,14 +136,14 @@ impl WatchAccess {
     }
 }
 
-/// At another time for every watch, so that thousands are not checked at once.
+/// Randomized, so that thousands of watches are not checked at once.
 fn next_check() -> Instant {
     let part = rand::rng().random_range(0.75..1.0);
     Instant::now() + limits::WATCH_RECHECK.mul_f64(part)
 }
 
-/// Copies what a later check reads. A token that did not authenticate the caller is left out: it may be as
-/// large as all headers together, and a user may have thousands of watches.
+/// Copies the headers that a later check reads. A token that did not authenticate the caller is
+/// omitted: it may be as large as all headers together, and a user may have thousands of watches.
 fn credential_headers(
     server: &Server,
     peer: &Peer,
@@ -157,7 +157,7 @@ fn credential_headers(
     };
     let mut kept = HeaderMap::new();
     for (name, value) in headers.iter().filter(|(name, _)| is_read(name)) {
-        // A copy: the value itself may be part of a larger buffer.
+        // Copied, because the value may reference a larger buffer.
         if let Ok(value) = http::HeaderValue::from_bytes(value.as_bytes()) {
             kept.append(name, value);
         }

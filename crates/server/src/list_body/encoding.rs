@@ -1,4 +1,4 @@
-//! How the items of a list and what surrounds them are written, in every format and view.
+//! Encodes list items and their envelope in every format and view.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub struct ListEnvelope {
     pub tail: Vec<u8>,
 }
 
-/// How an item is written.
+/// The encoding of an item.
 #[derive(Clone, Copy)]
 pub struct ItemEncoder {
     view: ItemView,
@@ -41,7 +41,7 @@ enum ItemView {
 enum ListSyntax {
     Compact,
     Pretty,
-    /// With the key of the array, which the library must see to indent its items.
+    /// With the key of the array, which the YAML library needs to indent the items.
     Yaml {
         key: &'static str,
         block_scalars: bool,
@@ -49,7 +49,7 @@ enum ListSyntax {
 }
 
 impl ItemEncoder {
-    /// The form of the items of a list that is `whole` but for its items.
+    /// Chooses the item encoding of a list; `whole` is the list without its items.
     pub fn new(
         output: OutputOptions,
         kind: &'static Kind,
@@ -69,8 +69,8 @@ impl ItemEncoder {
         ItemEncoder { view, syntax }
     }
 
-    /// What surrounds the items of a list, which is `whole` but for them. The style of YAML depends on the whole list, so
-    /// it is settled here.
+    /// Builds the envelope of a list; `whole` is the list without its items. Decides the YAML
+    /// style, which depends on the whole list.
     pub fn build_envelope(
         &mut self,
         whole: Value,
@@ -86,7 +86,7 @@ impl ItemEncoder {
         let key = self.view.key();
         let (mut before, mut after) = (Map::new(), Map::new());
         if let Value::Object(whole) = whole {
-            // In the order of the keys, which is the order in which they are written.
+            // In key order, which is the order of output.
             for (name, value) in whole.into_iter().filter(|(name, _)| name != key) {
                 let part = if *name < *key { &mut before } else { &mut after };
                 part.insert(name, value);
@@ -101,7 +101,7 @@ impl ItemEncoder {
         }
     }
 
-    /// What surrounds the items of a list whose items are joined from the cache's bytes; `None` if they are not.
+    /// Builds the envelope of a list of cached item bytes; `None` for other encodings.
     pub fn spliced_envelope(&self, name: &str, metadata: &Value) -> Option<ListEnvelope> {
         let (ItemView::Object(_, served), ListSyntax::Compact) = (self.view, self.syntax) else {
             return None;
@@ -114,7 +114,7 @@ impl ItemEncoder {
         })
     }
 
-    /// The length of all items, where they are the cache's bytes.
+    /// Returns the total length of the items, if they are cached bytes.
     pub fn length(
         &self,
         objects: &[Arc<Object>],
@@ -129,7 +129,7 @@ impl ItemEncoder {
         Some(cached + past.map_or(0, |past| past.count + past.item_bytes))
     }
 
-    /// An item behind its `{` as the cache has it, if it has at least `least` bytes.
+    /// Returns the cached bytes of an item after its `{`, if there are at least `least`.
     pub fn cached_bytes(&self, object: &Object, least: usize) -> Option<Bytes> {
         match (self.view, self.syntax) {
             (ItemView::Object(kind, served), ListSyntax::Compact) if object.size() >= least => {
@@ -139,7 +139,7 @@ impl ItemEncoder {
         }
     }
 
-    /// About how many bytes an item takes that the cache does not have.
+    /// Estimates the size of an item that is not cached in this format.
     pub fn copied_size(&self, object: &Object) -> usize {
         match (self.view, self.syntax) {
             (ItemView::Object(_, ServedVersion { convert: None, .. }), ListSyntax::Compact) => 0,
@@ -163,7 +163,7 @@ impl ItemEncoder {
             }
             (view, ListSyntax::Pretty) => {
                 let text = serde_json::to_vec_pretty(&view.value(object)).unwrap_or_default();
-                // A line break in a text is escaped, so every one that is there is one of the layout.
+                // Line breaks in strings are escaped, so all others belong to the layout.
                 for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
                     if number > 0 {
                         out.extend_from_slice(b"\n    ");
@@ -177,7 +177,7 @@ impl ItemEncoder {
                 let text = to_yaml_in_style(&list, block_scalars);
                 match text.strip_prefix(key).and_then(|rest| rest.strip_prefix(":\n")) {
                     Some(item) => out.extend_from_slice(item.as_bytes()),
-                    // The library could not write it; JSON is YAML too.
+                    // The YAML library failed; JSON is valid YAML too.
                     None => out.extend_from_slice(format!("- {}\n", list[key][0]).as_bytes()),
                 }
             }
@@ -186,7 +186,7 @@ impl ItemEncoder {
 }
 
 impl ItemView {
-    /// The key of the array in the list.
+    /// Returns the key of the array in the list.
     fn key(self) -> &'static str {
         match self {
             ItemView::Row(_) => "rows",

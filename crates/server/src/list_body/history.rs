@@ -1,5 +1,5 @@
-//! Objects of a past state, read from the store as the client reads: they are in no cache, and a list that held all of
-//! them would hold a copy of the collection.
+//! Objects of a past revision, read from the store while the client reads: they are not cached, and
+//! holding all of them would copy the collection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,28 +16,28 @@ use crate::registry::kind::Kind;
 use crate::request::selection::ObjectSelection;
 use crate::server::Server;
 
-/// A part of a past state that is known to be there: the state of a revision does not change.
+/// A part of a past revision, which is known to exist and does not change.
 #[derive(Clone)]
 pub struct HistoricalObjects {
-    /// Where it is read from.
+    /// Server whose store is read.
     pub server: Arc<Server>,
-    /// The kind of the objects.
+    /// Kind of the objects to read.
     pub kind: &'static Kind,
     /// Scope and selectors that objects must match to be sent.
     pub selection: ObjectSelection,
-    /// The revision of the state.
+    /// Store revision of the objects.
     pub revision: u64,
-    /// The key after which the objects stand.
+    /// Key after which to start, exclusive.
     pub after: String,
-    /// How many objects there are.
+    /// Number of objects that match.
     pub count: usize,
-    /// Their length as items of a list, in the stored version and without opening braces.
+    /// Length as list items, in the stored version and without opening braces.
     pub item_bytes: usize,
-    /// Whether one of them contains a tab.
+    /// Whether any object contains a tab.
     pub has_tabs: bool,
 }
 
-/// The page of a past state that is read next.
+/// The next page of a past revision.
 pub(crate) struct HistoricalPage {
     rest: HistoricalObjects,
     reading: Option<PendingRead>,
@@ -47,23 +47,24 @@ type PendingRead =
     Pin<Box<dyn Future<Output = Result<windlass_store::RangePage, windlass_store::Error>> + Send>>;
 
 impl HistoricalObjects {
-    /// The next keys to read: as many as hold [`limits::PAST_BYTES`], if they are of average size.
+    /// Returns the next key range: about [`limits::PAST_BYTES`], if the objects have average size.
     fn range(&self) -> KeyRange {
         let most = objects_in(limits::PAST_BYTES, self.item_bytes, self.count);
         range(self.kind, &self.selection, self.revision, Some(&self.after), most)
     }
 }
 
-/// How many objects there are in `bytes`, if `count` objects of the kind have `of` bytes; one at least.
+/// Returns how many average objects fit into `bytes`, if `count` objects have `of` bytes; at least
+/// one.
 pub(crate) fn objects_in(bytes: usize, of: usize, count: usize) -> usize {
     let average = (of / count.max(1)).max(1);
     (bytes / average).clamp(1, READ_AT_MOST)
 }
 
-/// How many keys are read from the store at once.
+/// Maximum keys read from the store at once.
 const READ_AT_MOST: usize = 10_000;
 
-/// The keys of a kind that a list of a past state reads.
+/// Returns the key range of a list at a past revision.
 pub(crate) fn range(
     kind: &Kind,
     selection: &ObjectSelection,
@@ -79,7 +80,7 @@ pub(crate) fn range(
     }
 }
 
-/// The object that a store holds under a key.
+/// Decodes the object stored under a key.
 pub(crate) fn object(
     kind: &Kind,
     key: &str,
@@ -91,12 +92,12 @@ pub(crate) fn object(
 }
 
 impl HistoricalPage {
-    /// Nothing of `rest` is read yet.
+    /// Starts before the first object of `rest`.
     pub(crate) fn new(rest: HistoricalObjects) -> HistoricalPage {
         HistoricalPage { rest, reading: None }
     }
 
-    /// The next objects; `None` after the last.
+    /// Returns the next objects; `None` after the last.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<Arc<Object>>>, BodyError> {
         std::future::poll_fn(|cx| self.poll_page(cx)).await
     }
@@ -124,7 +125,7 @@ impl HistoricalPage {
 }
 
 impl HistoricalObjects {
-    /// Takes the objects of a page, and goes on after it.
+    /// Decodes the objects of a page and advances past it.
     fn decode_page(
         &mut self,
         page: windlass_store::RangePage,

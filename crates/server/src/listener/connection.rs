@@ -1,4 +1,4 @@
-//! One connection: its open requests, and when it is to be closed.
+//! State of one connection: its open requests, and when to close it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,39 +11,38 @@ use tokio::sync::Notify;
 use super::connections::{ConnectionTracker, lock};
 use super::exchange::HttpExchange;
 
-/// How often the answers that are being written are checked for progress, as a part of the time they may go
-/// without.
+/// Progress checks of responses per unread timeout.
 const CHECKS: u32 = 4;
 
-/// The state of a connection, shared by its task, its requests and whoever looks for room.
+/// State of a connection, shared by its task, its requests and the connection tracker.
 pub(super) struct ConnectionState {
     pub(super) connections: Arc<ConnectionTracker>,
     pub(super) id: u64,
-    /// The client's address, or its /64.
+    /// Address of the client, or its /64 for IPv6.
     pub(super) address: IpAddr,
-    /// Requests that are not completely answered.
+    /// Requests whose responses are not completely written.
     exchanges: Mutex<BTreeMap<u64, Weak<HttpExchange>>>,
     open: AtomicUsize,
-    /// Since when no request is open.
+    /// Time since which no request is open.
     idle_since: AtomicU64,
     requested: AtomicBool,
     authenticated: AtomicBool,
-    /// When the graceful shutdown began; 0 if it did not.
+    /// Start of the graceful shutdown; 0 if not started.
     closing_since: AtomicU64,
     graceful: Notify,
     abort: Notify,
-    /// Whether it is no longer counted.
+    /// Whether the connection is no longer counted.
     released: AtomicBool,
 }
 
-/// What is to be done about a connection.
+/// What to do with a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionVerdict {
     /// Nothing; check again after this time.
     Wait(Duration),
-    /// It is idle: shut it down gracefully.
+    /// Shut it down gracefully, because it is idle.
     Idle,
-    /// Close it at once, for this reason.
+    /// Close it immediately, for this reason.
     Abort(&'static str),
 }
 
@@ -66,12 +65,12 @@ impl ConnectionState {
         }
     }
 
-    /// Whether no request is open.
+    /// Returns true if no request is open.
     pub(super) fn is_idle(&self) -> bool {
         self.open.load(Relaxed) == 0
     }
 
-    /// The TLS handshake is over: the time to the first request begins.
+    /// Starts the timeout of the first request after the TLS handshake.
     pub(super) fn established(&self) {
         self.idle_since.store(self.connections.now(), Relaxed);
     }
@@ -82,7 +81,7 @@ impl ConnectionState {
         lock(&self.exchanges).insert(number, Arc::downgrade(exchange));
     }
 
-    /// A request is completely answered, or given up.
+    /// Removes a request that is completely answered or abandoned.
     pub(super) fn remove(&self, number: u64) {
         lock(&self.exchanges).remove(&number);
         self.idle_since.store(self.connections.now(), Relaxed);
@@ -95,13 +94,13 @@ impl ConnectionState {
         }
     }
 
-    /// Whether any request was authenticated.
+    /// Returns true if any request was authenticated.
     pub(super) fn is_authenticated(&self) -> bool {
         self.authenticated.load(Relaxed)
     }
 
-    /// Ends the connection after the requests that are open. A client that goes on sending requests
-    /// instead of leaving is cut off.
+    /// Closes the connection after the open requests. A client that keeps sending requests is
+    /// disconnected.
     pub(super) fn close_gracefully(&self) {
         let now = self.connections.now().max(1);
         match self.closing_since.compare_exchange(0, now, Relaxed, Relaxed) {
@@ -111,7 +110,7 @@ impl ConnectionState {
         }
     }
 
-    /// Whether a graceful shutdown has begun.
+    /// Returns true if a graceful shutdown has begun.
     pub(super) fn is_closing(&self) -> bool {
         self.closing_since.load(Relaxed) != 0
     }
@@ -121,26 +120,26 @@ impl ConnectionState {
         self.graceful.notified().await;
     }
 
-    /// Closes the connection at once.
+    /// Closes the connection without waiting for requests.
     pub(super) fn abort(&self) {
         self.abort.notify_one();
     }
 
-    /// Waits until the connection is to be closed at once.
+    /// Waits until the connection must be closed immediately.
     pub(super) async fn aborted(&self) {
         self.abort.notified().await;
     }
 
-    /// Takes the connection out of the counts; false if it was already.
+    /// Removes the connection from the counts; false if already removed.
     pub(super) fn release(&self) -> bool {
         !self.released.swap(true, Relaxed)
     }
 
-    /// Resets the streams that the client does not read, and says what is to be done about the
-    /// connection at `now`.
+    /// Resets streams that the client does not read, and returns what to do with the connection at
+    /// `now`.
     pub(super) fn check(&self, now: u64) -> ConnectionVerdict {
         let deadlines = &self.connections.deadlines;
-        // The last reference may be dropped here, which takes the lock.
+        // Dropping the last reference takes the lock, so it must happen outside of it.
         let exchanges: Vec<_> = lock(&self.exchanges).values().filter_map(Weak::upgrade).collect();
         if exchanges.is_empty() {
             return self.check_idle(now);

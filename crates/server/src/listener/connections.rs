@@ -1,8 +1,8 @@
-//! All open connections: limits in total and per address, and which connection makes room for another.
+//! Tracks open connections: limits in total and per address, and eviction.
 //!
-//! A connection counts as unauthenticated until one of its requests has been authenticated. Connections
-//! that anybody can open must not keep out those with a credential: when a limit is reached, the oldest
-//! idle unauthenticated connection is closed, and only if there is none the new one is refused.
+//! A connection counts as unauthenticated until one of its requests has been authenticated.
+//! Connections that anybody can open must not keep out authenticated ones: at a limit, the oldest
+//! idle unauthenticated connection is closed, and the new one is refused only if there is none.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,22 +18,22 @@ use super::exchange::HttpExchange;
 use crate::limits;
 use crate::rate_limit::RateLimit;
 
-/// Connections that may be open at a time.
+/// Limits on the number of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     /// Open connections in total (`--max-connections`); further ones are refused or evict idle
     /// ones.
     pub total: usize,
-    /// From one address, or one /64 of IPv6 (`--max-connections-per-address`).
+    /// Open connections per address, or per /64 of IPv6 (`--max-connections-per-address`).
     pub per_address: usize,
-    /// In total, without a request that was authenticated.
+    /// Open connections in total without an authenticated request.
     pub unauthenticated: usize,
-    /// Answers to unauthenticated requests that are not yet written.
+    /// Unwritten responses to unauthenticated requests.
     pub unauthenticated_answers: usize,
 }
 
 impl ConnectionLimits {
-    /// At most `total`, with a share of them for other addresses than the busiest one.
+    /// Limits connections to `total`, reserving a share for addresses other than the busiest one.
     pub fn new(total: usize) -> ConnectionLimits {
         let total = total.max(1);
         let others = total / limits::CONNECTIONS_FOR_OTHERS;
@@ -52,7 +52,7 @@ impl Default for ConnectionLimits {
     }
 }
 
-/// How long a connection may take for each of its phases.
+/// Timeouts of the phases of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionDeadlines {
     /// From the TCP connection to the end of the TLS handshake.
@@ -61,9 +61,9 @@ pub struct ConnectionDeadlines {
     pub first_request: Duration,
     /// Longest time without an open request before graceful shutdown.
     pub idle: Duration,
-    /// Without progress in writing an answer.
+    /// Longest time without progress in writing a response.
     pub unread: Duration,
-    /// From a graceful shutdown of the connection without open requests to its end.
+    /// From graceful shutdown without open requests to the end of the connection.
     pub closing: Duration,
 }
 
@@ -83,10 +83,10 @@ impl Default for ConnectionDeadlines {
 pub struct ConnectionTracker {
     pub(super) deadlines: ConnectionDeadlines,
     limits: ConnectionLimits,
-    /// Times are counted from here.
+    /// Start of the clock for all times.
     started: Instant,
     open: Mutex<OpenConnections>,
-    /// Unwritten answers to unauthenticated requests, oldest first.
+    /// Unwritten responses to unauthenticated requests, oldest first.
     answers: Mutex<BTreeMap<u64, Weak<HttpExchange>>>,
     next: AtomicU64,
     pub(super) counts: ConnectionCounters,
@@ -101,7 +101,7 @@ struct OpenConnections {
     unauthenticated: BTreeMap<u64, Weak<ConnectionState>>,
 }
 
-/// What happened to connections since the start.
+/// Connection counters since the start.
 #[derive(Default)]
 pub(super) struct ConnectionCounters {
     refused_total: AtomicU64,
@@ -116,7 +116,7 @@ pub(super) struct ConnectionCounters {
 /// Samples of one counter, with their labels.
 type CounterSamples = Vec<(Vec<(&'static str, &'static str)>, u64)>;
 
-/// A limit that a new connection would exceed.
+/// The limit that a new connection would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ExceededLimit {
     Total,
@@ -143,12 +143,12 @@ impl ConnectionTracker {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// A number that is larger than all before.
+    /// Returns a new, strictly increasing number.
     pub(super) fn number(&self) -> u64 {
         self.next.fetch_add(1, Relaxed)
     }
 
-    /// Counts a new connection from `address`, if need be in the place of another.
+    /// Admits a new connection from `address`, evicting another if necessary.
     pub(super) fn admit(
         self: &Arc<Self>,
         address: IpAddr,
@@ -197,7 +197,7 @@ impl ConnectionTracker {
         }
     }
 
-    /// Closes the oldest idle unauthenticated connection, if there is one: descriptors have run out.
+    /// Closes the oldest idle unauthenticated connection, if any: file descriptors are exhausted.
     pub(super) fn evict_one(&self) {
         let evicted = {
             let mut open = self.lock();
@@ -213,13 +213,13 @@ impl ConnectionTracker {
         }
     }
 
-    /// The connection is no longer one of those that make room for others.
+    /// Marks the connection as authenticated, so that it is no longer evicted.
     pub(super) fn authenticated(&self, connection: &ConnectionState) {
         self.lock().unauthenticated.remove(&connection.id);
     }
 
-    /// Counts an unwritten answer to an unauthenticated request. If there are too many, the connection of
-    /// the oldest one is closed: a client that reads its answers does not have the oldest.
+    /// Counts an unwritten response to an unauthenticated request. Beyond the limit, closes the
+    /// connection of the oldest one: a client that reads its responses does not have the oldest.
     pub(super) fn add_answer(&self, exchange: &Arc<HttpExchange>) -> u64 {
         let number = self.number();
         let mut dropped = Vec::new();
@@ -231,7 +231,7 @@ impl ConnectionTracker {
                 dropped.extend(oldest.upgrade());
             }
         }
-        // Outside the lock: an exchange that ends here takes it.
+        // Outside the lock, because dropping an exchange takes it.
         for exchange in dropped {
             self.counts.evicted.fetch_add(1, Relaxed);
             exchange.connection.abort();
@@ -239,7 +239,7 @@ impl ConnectionTracker {
         number
     }
 
-    /// The answer is written, or never will be.
+    /// Removes a response that is written or abandoned.
     pub(super) fn remove_answer(&self, number: u64) {
         lock(&self.answers).remove(&number);
     }
@@ -307,8 +307,8 @@ impl ConnectionTracker {
     }
 }
 
-/// A counted connection, until this is dropped. The connection itself may be dropped by whoever looks at it
-/// last, under any lock.
+/// Counts a connection until dropped. The connection state itself may be dropped by any holder,
+/// under any lock.
 pub(super) struct ConnectionGuard(pub(super) Arc<ConnectionState>);
 
 impl Drop for ConnectionGuard {
@@ -318,7 +318,7 @@ impl Drop for ConnectionGuard {
 }
 
 impl OpenConnections {
-    /// Takes out the connections that a new one from `address` takes the place of.
+    /// Removes the connections evicted for a new one from `address`.
     fn evict_for(
         &mut self,
         limits: &ConnectionLimits,
@@ -339,7 +339,7 @@ impl OpenConnections {
         Ok(evicted)
     }
 
-    /// The oldest unauthenticated connection without an open request.
+    /// Returns the oldest unauthenticated connection without an open request.
     fn oldest_idle(&self, address: Option<IpAddr>) -> Option<Arc<ConnectionState>> {
         let connections = self.unauthenticated.values().filter_map(Weak::upgrade);
         connections
@@ -353,7 +353,7 @@ impl OpenConnections {
         self.unauthenticated.insert(connection.id, Arc::downgrade(connection));
     }
 
-    /// Takes a connection out of all counts, once.
+    /// Removes a connection from all counts, once.
     fn remove(&mut self, connection: &ConnectionState) {
         if !connection.release() {
             return;
@@ -369,7 +369,7 @@ impl OpenConnections {
     }
 }
 
-/// What counts as one address: an IPv6 host chooses freely within its /64.
+/// Returns the unit of per-address limits: an IPv6 host can use any address of its /64.
 fn prefix(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),

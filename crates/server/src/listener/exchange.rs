@@ -1,8 +1,9 @@
-//! One request and its answer, from the arrival of the header until the last byte is handed to the socket.
+//! One request and its response, from the request header until the last byte is handed to the
+//! socket.
 //!
-//! An answer is cut into chunks, and each chunk tells its exchange when the HTTP library is done with it. So it
-//! is known whether a client reads: an answer is blocked while a chunk is not taken or not written, and idle
-//! while it has nothing to say, as a watch most of the time.
+//! Responses are split into chunks, and each chunk notifies its exchange when the HTTP library has
+//! released it. This shows whether a client reads: a response is blocked while a chunk is not taken
+//! or not written, and idle while it has no output, as a watch is most of the time.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -20,11 +21,11 @@ use crate::body::{BodyError, ResponseBody};
 use crate::limits;
 
 tokio::task_local! {
-    /// Ends the task of an HTTP/2 stream, which resets the stream.
+    /// Aborts the task of an HTTP/2 stream, which resets the stream.
     static STREAM: Arc<AbortHandle>;
 }
 
-/// Runs the task of every HTTP/2 stream so that it can be ended by its exchange.
+/// Spawns the task of every HTTP/2 stream so that its exchange can abort it.
 #[derive(Clone, Debug)]
 pub(super) struct StreamExecutor;
 
@@ -39,27 +40,27 @@ where
     }
 }
 
-/// A request whose answer is not completely written.
+/// A request whose response is not completely written.
 pub(super) struct HttpExchange {
     pub(super) connection: Arc<ConnectionState>,
     number: u64,
-    /// The HTTP/2 stream, while it has a task.
+    /// The HTTP/2 stream, while its task runs.
     stream: OnceLock<Weak<AbortHandle>>,
-    /// Whether the HTTP library holds a chunk and has not asked for the next one.
+    /// Whether the HTTP library holds a chunk and has not polled for the next one.
     waiting: AtomicBool,
-    /// Chunks that are not written.
+    /// Number of chunks not yet written.
     unwritten: AtomicUsize,
     /// When a chunk was last taken or written.
     progress: AtomicU64,
-    /// Its number among the unwritten answers to unauthenticated requests; 0 if it is not one.
+    /// Number among the unwritten responses to unauthenticated requests; 0 if not among them.
     unauthenticated: AtomicU64,
 }
 
-/// An open request, counted while the server shuts down.
+/// Held by an open request; graceful shutdown waits for it.
 pub(super) type Open = mpsc::Sender<Infallible>;
 
 impl HttpExchange {
-    /// A request that has arrived on `connection`.
+    /// Registers a request that has arrived on `connection`.
     pub(super) fn begin(connection: &Arc<ConnectionState>) -> Arc<HttpExchange> {
         let number = connection.connections.number();
         let exchange = Arc::new(HttpExchange {
@@ -75,26 +76,26 @@ impl HttpExchange {
         exchange
     }
 
-    /// Notes the HTTP/2 stream whose task this is called in.
+    /// Attaches the HTTP/2 stream of the current task.
     pub(super) fn attach(&self) {
         if let Ok(stream) = STREAM.try_with(Arc::downgrade) {
             let _ = self.stream.set(stream);
         }
     }
 
-    /// Counts the answer among those to unauthenticated requests.
+    /// Counts the response among those to unauthenticated requests.
     pub(super) fn set_unauthenticated(self: &Arc<Self>) {
         let number = self.connection.connections.add_answer(self);
         self.unauthenticated.store(number, Relaxed);
     }
 
-    /// Since when the client has not read anything of the answer, although there is something to read.
+    /// Returns since when the client has read nothing although output is pending.
     pub(super) fn blocked_since(&self) -> Option<u64> {
         let blocked = self.waiting.load(Relaxed) || self.unwritten.load(Relaxed) > 0;
         blocked.then(|| self.progress.load(Relaxed))
     }
 
-    /// Resets the stream; false if there is none that can be reset alone.
+    /// Resets the stream; false if it cannot be reset alone.
     pub(super) fn reset(&self) -> bool {
         let stream = self.stream.get().and_then(Weak::upgrade);
         match stream.filter(|stream| !stream.is_aborted()) {
@@ -121,10 +122,10 @@ impl Drop for HttpExchange {
     }
 }
 
-/// The body of an answer, which tells its exchange how far it is.
+/// A response body that reports its progress to the exchange.
 pub(super) struct TrackedBody {
     body: ResponseBody,
-    /// What is left of the last frame.
+    /// Remainder of the last frame.
     rest: Bytes,
     exchange: Arc<HttpExchange>,
     _open: Option<Open>,
@@ -136,13 +137,13 @@ impl TrackedBody {
         exchange: Arc<HttpExchange>,
         open: Option<Open>,
     ) -> TrackedBody {
-        // Watches end by themselves when the server does. One whose client does not read cannot
-        // even do that, and is not waited for.
+        // Watches end by themselves at shutdown. One whose client does not read cannot, so shutdown
+        // does not wait for it.
         let open = open.filter(|_| !matches!(body, ResponseBody::Watch(_)));
         TrackedBody { body, rest: Bytes::new(), exchange, _open: open }
     }
 
-    /// The next part of the body, of at most [`limits::FRAME`] bytes.
+    /// Returns the next part of the body, at most [`limits::FRAME`] bytes.
     fn chunk(&mut self) -> Frame<Bytes> {
         let bytes = self.rest.split_to(self.rest.len().min(limits::FRAME));
         self.exchange.unwritten.fetch_add(1, Relaxed);
@@ -198,7 +199,7 @@ impl Drop for TrackedBody {
     }
 }
 
-/// A part of an answer until it is written.
+/// A part of a response until it is written.
 struct TrackedChunk {
     bytes: Bytes,
     exchange: Arc<HttpExchange>,

@@ -1,4 +1,4 @@
-//! The definitions of an OpenAPI document, made from the schema tables.
+//! Definitions of an OpenAPI document, generated from the schema tables.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use windlass_api::schema::{
 
 use super::GroupVersionKind;
 
-/// Which of the two languages a document is written in.
+/// OpenAPI version of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenApiVersion {
     /// Swagger 2.0, served under `/openapi/v2`.
@@ -20,7 +20,7 @@ pub(super) enum OpenApiVersion {
 }
 
 impl OpenApiVersion {
-    /// A reference to a definition.
+    /// Returns a reference to a definition.
     pub(super) fn reference(self, name: &str) -> Value {
         let place = match self {
             OpenApiVersion::V2 => "definitions",
@@ -30,28 +30,27 @@ impl OpenApiVersion {
     }
 }
 
-/// The body of every kind of patch.
+/// Body type of every patch format.
 pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
-/// One definition of a document.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SchemaDefinition {
-    /// A type of the tables.
+    /// Object type of the schema tables.
     Type(&'static Schema, &'static ObjectType),
-    /// A type with a JSON form of its own.
+    /// Type with a special JSON form.
     Leaf(OpaqueType),
 }
 
-/// The types that are no objects with fields.
+/// Types that are not objects with fields.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OpaqueType {
     /// RFC 3339 time with a precision of seconds.
     Time,
     /// RFC 3339 time with a precision of microseconds.
     MicroTime,
-    /// A number with a suffix.
+    /// Number with a suffix, for example `1Gi`.
     Quantity,
-    /// A number or a string.
+    /// Either a number or a string.
     IntOrString,
     /// Object of any type, passed through unchanged.
     RawExtension,
@@ -61,7 +60,7 @@ pub(super) enum OpaqueType {
     Patch,
 }
 
-/// Everything that the given types are made of, by name.
+/// Returns all types reachable from the given ones, by name.
 pub(super) fn reachable<'a>(
     roots: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<&'static str, SchemaDefinition> {
@@ -76,12 +75,13 @@ pub(super) fn reachable<'a>(
     found
 }
 
-/// The name of a type for as long as the program runs; `None` if there is no such type.
+/// Returns the static name of a type; `None` if it does not exist.
 pub(super) fn full_name(name: &str) -> Option<&'static str> {
     lookup(name).map(|(_, ty)| ty.name)
 }
 
-/// The definition's schema. `kinds` are the group, version and kind under which it is served.
+/// Renders the definition's schema. `kinds` are the group, version and kind under which it is
+/// served.
 pub(super) fn render(
     definition: &SchemaDefinition,
     dialect: OpenApiVersion,
@@ -114,8 +114,8 @@ pub(super) fn render(
     out.into()
 }
 
-/// What discovery and `/version` answer with: types that no client sends, so that only the
-/// documents need to know them.
+/// Response types of discovery and `/version`. No client sends them, so only the documents need
+/// them.
 const ANSWERS: &str = "\
 package io.k8s.apimachinery.pkg.apis.meta.v1
 type APIGroup
@@ -200,12 +200,12 @@ fn property(
 ) -> Value {
     let mut out = value(schema, &field.shape, dialect);
     let by_value = matches!(field.presence, FieldPresence::Always | FieldPresence::NonEmpty);
-    // A description beside a bare reference is ignored by version 3 readers, so it is wrapped.
+    // Version 3 parsers ignore a description next to a bare reference, so it is wrapped.
     if dialect == OpenApiVersion::V3
         && let Some(reference) = out.remove("$ref")
     {
         out.insert("allOf".into(), json!([{ "$ref": reference }]));
-        // An object that is always there starts out empty.
+        // An object that is always present defaults to empty.
         if matches!(field.shape, ValueShape::Object(_)) && by_value && !field.nullable {
             out.insert("default".into(), json!({}));
         }
@@ -227,8 +227,7 @@ fn property(
     out.into()
 }
 
-/// Fields that server-side apply takes apart although their type is atomic, or that say so for
-/// emphasis.
+/// Fields that server-side apply merges although their type is atomic, or that state it explicitly.
 const GRANULAR: &[(&str, &str)] = &[
     ("io.k8s.api.core.v1.PersistentVolumeSpec", "claimRef"),
     ("io.k8s.api.core.v1.PersistentVolumeClaimStatus", "allocatedResourceStatuses"),
@@ -301,7 +300,7 @@ fn describe(out: &mut Map<String, Value>, description: &str) {
     }
 }
 
-/// Objects of which one field says which other one counts.
+/// Union types: one field selects which other field applies.
 fn union(name: &str) -> Option<Value> {
     match name.strip_prefix("io.k8s.api.core.v1.")? {
         "AppArmorProfile" | "SeccompProfile" => Some(json!({

@@ -1,4 +1,4 @@
-//! The paths and what can be done with them, apart from the language they are written down in.
+//! Paths and operations, independent of the OpenAPI version.
 
 use crate::discovery::verbs;
 use crate::registry::KindRegistry;
@@ -12,11 +12,11 @@ use super::parameters::{self as p, OperationParameter};
 pub(super) struct ApiEndpoint {
     /// Path with parameters in braces, for example `/api/v1/nodes/{name}`.
     pub path: String,
-    /// What can be done there.
+    /// Operations available at the path.
     pub operations: Vec<EndpointOperation>,
 }
 
-/// One method on a path.
+/// One HTTP method on a path.
 pub(super) struct EndpointOperation {
     /// HTTP method in lower case, for example `get`.
     pub method: &'static str,
@@ -25,21 +25,21 @@ pub(super) struct EndpointOperation {
     pub id: String,
     /// Group and version that clients sort operations by, for example `core_v1`.
     pub tag: String,
-    /// What it does, in a few words.
+    /// Short description of the operation.
     pub description: String,
-    /// `get`, `list`, `deletecollection`, …; none for what is no resource.
+    /// `get`, `list`, `deletecollection`, …; `None` for non-resource paths.
     pub action: Option<&'static str>,
-    /// The kind it is about.
+    /// Kind that the operation acts on.
     pub kind: Option<GroupVersionKind>,
-    /// Of the path and of the query, by name.
+    /// Path and query parameters, sorted by name.
     pub parameters: Vec<OperationParameter>,
     /// Request body that the operation accepts, if any.
     pub body: OperationBody,
-    /// The type of a good answer.
+    /// Type of a successful response.
     pub answer: String,
-    /// The codes of good answers.
+    /// Status codes of successful responses.
     pub codes: &'static [u16],
-    /// Whether it can answer with a stream of events.
+    /// Whether it can respond with an event stream.
     pub streams: bool,
 }
 
@@ -48,18 +48,18 @@ pub(super) struct EndpointOperation {
 pub(super) enum OperationBody {
     /// The operation accepts no request body.
     None,
-    /// An object of this type.
+    /// Required object of this type.
     Required(&'static str),
-    /// An object of this type, or nothing.
+    /// Optional object of this type.
     Optional(&'static str),
-    /// A patch of any form.
+    /// A patch in any format.
     Patch,
 }
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// The paths of one group-version.
+/// Returns the endpoints of one group-version.
 pub(super) fn version_endpoints(
     registry: &KindRegistry,
     group: &'static str,
@@ -74,7 +74,7 @@ pub(super) fn version_endpoints(
     endpoints
 }
 
-/// The path of one group.
+/// Returns the discovery endpoint of one group.
 pub(super) fn group_endpoint(group: &str) -> ApiEndpoint {
     let title = camel(group);
     fixed(
@@ -107,7 +107,7 @@ pub(super) fn version_endpoint() -> ApiEndpoint {
 }
 
 impl ApiEndpoint {
-    /// The types its operations take and give.
+    /// Iterates over the request and response types of the operations.
     pub(super) fn types(&self) -> impl Iterator<Item = &str> {
         self.operations.iter().flat_map(|operation| {
             let body = match operation.body {
@@ -119,7 +119,7 @@ impl ApiEndpoint {
         })
     }
 
-    /// The parameters that all of its operations have.
+    /// Returns the parameters common to all operations.
     pub(super) fn shared(&self) -> Vec<OperationParameter> {
         let Some((first, rest)) = self.operations.split_first() else { return Vec::new() };
         let everywhere = |p: &&OperationParameter| rest.iter().all(|o| o.parameters.contains(p));
@@ -144,7 +144,7 @@ fn fixed(path: String, id: String, tag: String, what: &str, answer: String) -> A
     ApiEndpoint { path, operations: vec![operation] }
 }
 
-/// A group-version, as paths and names of operations have it.
+/// A group-version as used in paths and operation IDs.
 struct GroupVersionPath {
     /// Path prefix, for example `/apis/certificates.k8s.io/v1`.
     base: String,
@@ -172,7 +172,6 @@ impl GroupVersionPath {
     }
 }
 
-/// A kind in one of its versions.
 struct ResourceEndpoints<'a> {
     place: &'a GroupVersionPath,
     kind: &'static Kind,
@@ -212,7 +211,7 @@ impl ResourceEndpoints<'_> {
         ApiEndpoint { path: self.collection_path(), operations }
     }
 
-    /// A kind that is only posted.
+    /// Returns the endpoint of a kind that supports only POST.
     fn review(&self) -> ApiEndpoint {
         ApiEndpoint { path: self.collection_path(), operations: vec![self.create()] }
     }

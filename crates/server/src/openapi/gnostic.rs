@@ -1,12 +1,12 @@
 //! The version 2 document as protobuf, in the messages of gnostic's `openapi.v2`.
 //!
-//! Clients up to Kubernetes 1.26 know this form only, later ones fall back to it. The encoder
-//! reads the JSON form of one path or definition at a time, and knows the members that
-//! [`super::paths`] and [`super::definitions`] write.
+//! Clients up to Kubernetes 1.26 know only this form, later ones fall back to it. The encoder reads
+//! the JSON form of one path or definition at a time, and knows the members that [`super::paths`]
+//! and [`super::definitions`] write.
 
 use serde_json::{Map, Value};
 
-/// The document, of which paths and definitions are added one by one.
+/// Document to which paths and definitions are added one by one.
 pub(super) struct GnosticDocument {
     head: ProtobufMessage,
     paths: ProtobufMessage,
@@ -60,7 +60,7 @@ impl GnosticDocument {
     }
 }
 
-/// A message while it is written.
+/// A protobuf message being encoded.
 #[derive(Default)]
 struct ProtobufMessage(Vec<u8>);
 
@@ -125,8 +125,8 @@ fn parameters_item(value: &Value) -> ProtobufMessage {
     let parameter = match text(value, "in") {
         "body" => wrapped(1, &body_parameter(value)),
         place => {
-            // The tags of a query parameter and of a path parameter differ from the fifth on:
-            // only the former may be empty.
+            // Query and path parameters have different tags from the fifth on: only a query
+            // parameter may be empty.
             let (sub, shift) = if place == "path" { (4, 0) } else { (3, 1) };
             let mut out = ProtobufMessage::default();
             out.flag(1, value["required"] == true);
@@ -187,7 +187,7 @@ fn schema(value: &Value) -> ProtobufMessage {
     out
 }
 
-/// Members whose names begin with `x-`, as YAML, of which JSON is a part.
+/// Encodes members whose names begin with `x-` as YAML, of which JSON is a subset.
 fn extensions(out: &mut ProtobufMessage, tag: u32, value: &Value) {
     let Value::Object(members) = value else { return };
     for (name, value) in members.iter().filter(|(name, _)| name.starts_with("x-")) {

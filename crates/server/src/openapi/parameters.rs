@@ -1,11 +1,11 @@
-//! The parameters of requests.
+//! Parameters of OpenAPI operations.
 
-/// One parameter, of the path or of the query.
+/// One path or query parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct OperationParameter {
     /// Name in the path or query, for example `labelSelector`.
     pub name: &'static str,
-    /// Whether it is a part of the path, and so required.
+    /// Whether it is a path parameter, and therefore required.
     pub in_path: bool,
     /// JSON type of the value: `string`, `integer` or `boolean`.
     pub kind: &'static str,
@@ -13,14 +13,14 @@ pub(super) struct OperationParameter {
     pub description: &'static str,
 }
 
-/// Puts a parameter in its place by name.
+/// Inserts a parameter, sorted by name.
 pub(super) fn insert(parameters: &mut Vec<OperationParameter>, parameter: OperationParameter) {
     if let Err(at) = parameters.binary_search_by_key(&parameter.name, |p| p.name) {
         parameters.insert(at, parameter);
     }
 }
 
-/// Of everything that names one object.
+/// Path parameter of operations on a single object.
 pub(super) const NAME: OperationParameter = OperationParameter {
     name: "name",
     in_path: true,
@@ -28,7 +28,7 @@ pub(super) const NAME: OperationParameter = OperationParameter {
     description: "The object's name.",
 };
 
-/// Of everything in a namespace.
+/// Path parameter of operations in a namespace.
 pub(super) const NAMESPACE: OperationParameter = OperationParameter {
     name: "namespace",
     in_path: true,
@@ -40,7 +40,7 @@ pub(super) const NAMESPACE: OperationParameter = OperationParameter {
 pub(super) const PRETTY: OperationParameter =
     query("pretty", "string", "If true, the answer is indented.");
 
-/// Of everything that selects objects.
+/// Query parameters of operations that select objects.
 pub(super) const LIST: &[OperationParameter] = &[
     query("continue", "string", "Where to go on, as the previous page of the list said."),
     query("fieldSelector", "string", "Only objects with these field values."),
@@ -53,13 +53,13 @@ pub(super) const LIST: &[OperationParameter] = &[
     query("timeoutSeconds", "integer", "When to end, whether done or not."),
 ];
 
-/// Of everything that can be watched.
+/// Query parameters of operations that support watch.
 pub(super) const WATCH: &[OperationParameter] = &[
     query("allowWatchBookmarks", "boolean", "Whether a watch may send bookmarks."),
     query("watch", "boolean", "Whether to stream changes instead of listing."),
 ];
 
-/// Of everything that writes an object.
+/// Query parameters of operations that write an object.
 pub(super) const WRITE: &[OperationParameter] = &[
     DRY_RUN,
     query("fieldManager", "string", "The name under which the fields written are owned."),

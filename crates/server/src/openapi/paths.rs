@@ -1,4 +1,4 @@
-//! Endpoints, written down in either language.
+//! Renders endpoints for either OpenAPI version.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::definitions::{OpenApiVersion, PATCH};
 use super::endpoints::{ApiEndpoint, EndpointOperation, OperationBody};
 use super::parameters::OperationParameter;
 
-/// The path item of an endpoint.
+/// Renders the path item of an endpoint.
 pub(super) fn render(endpoint: &ApiEndpoint, dialect: OpenApiVersion) -> Value {
     let shared = endpoint.shared();
     let mut out = Map::new();

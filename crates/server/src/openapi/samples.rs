@@ -1,9 +1,9 @@
-//! Kinds of every sort, for the tests of the documents.
+//! Sample kinds of every sort, for tests of the documents.
 
 use crate::registry::KindRegistry;
 use crate::registry::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 
-/// A registry with kinds of every sort.
+/// Returns a registry of sample kinds.
 pub fn registry() -> KindRegistry {
     KindRegistry::new(&[
         &PODS,

@@ -1,4 +1,4 @@
-//! Documents that are being sent, so that all who read one at the same time share its bytes.
+//! Documents in transit: concurrent readers of a document share its bytes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::RenderedDocument;
 
-/// The documents that a response still holds, by name. Nothing is kept alive here.
+/// Documents that a response still holds, by name. Holds only weak references.
 #[derive(Default)]
 pub(crate) struct SharedDocuments {
     sent: Mutex<HashMap<String, Weak<SentDocument>>>,
@@ -19,7 +19,7 @@ struct SentDocument {
 }
 
 impl SharedDocuments {
-    /// The document `name`, rendered unless somebody is reading it.
+    /// Returns the document `name`; renders it unless a response still holds it.
     pub(crate) fn get(
         &self,
         name: &str,
@@ -28,10 +28,10 @@ impl SharedDocuments {
         if let Some(sent) = self.lock().get(name).and_then(Weak::upgrade) {
             return share(sent);
         }
-        // Outside of the lock: it takes some milliseconds.
+        // Rendered outside the lock, because it takes some milliseconds.
         let RenderedDocument { body, etag } = render();
         let mut all = self.lock();
-        // Another request may have rendered it meanwhile.
+        // Another request may have rendered it in the meantime.
         let sent = all.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
             let sent = Arc::new(SentDocument { body, etag });
             all.insert(name.to_owned(), Arc::downgrade(&sent));
@@ -46,7 +46,7 @@ impl SharedDocuments {
     }
 }
 
-/// A document whose bytes keep the shared one alive.
+/// Returns a document whose bytes keep the shared one alive.
 fn share(sent: Arc<SentDocument>) -> RenderedDocument {
     struct DocumentReader(Arc<SentDocument>);
     impl AsRef<[u8]> for DocumentReader {

@@ -17,7 +17,7 @@ fn v2_json() -> Value {
     serde_json::from_slice(&OpenApiDocuments::new(&registry()).v2_document().body).unwrap()
 }
 
-/// All documents, with the place of their definitions.
+/// Returns all documents, with the path of their definitions.
 fn all_documents() -> Vec<(String, Value, &'static str)> {
     let documents = OpenApiDocuments::new(&registry());
     let paths = documents.paths().into_iter();
@@ -331,7 +331,7 @@ fn protobuf_has_what_json_has() {
     assert_eq!(names(9, 1), keys("definitions"));
 }
 
-/// The length-delimited fields of a message.
+/// Returns the length-delimited fields of a message.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     let mut found = Vec::new();
     while !bytes.is_empty() {

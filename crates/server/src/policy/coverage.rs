@@ -1,4 +1,4 @@
-//! Whether rules allow all that another rule allows.
+//! Checks whether rules cover another rule.
 
 use std::sync::Arc;
 
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::chain::authz::rbac::{PolicyRule, rule_coverage};
 
-/// Whether everything that `rule` allows is allowed by one of `rules` or other, piece by piece. A rule that cannot
-/// be read covers nothing and is not covered.
+/// Returns true if each permission of `rule` is allowed by one of `rules`. An invalid rule covers
+/// nothing and is not covered.
 pub(crate) fn covers(rules: &[Value], rule: &Value) -> bool {
     let held: Vec<Arc<PolicyRule>> =
         rules.iter().filter_map(PolicyRule::parse).map(Arc::new).collect();
@@ -36,7 +36,7 @@ mod tests {
             (vec![read.clone()], read.clone(), true),
             (vec![resource_rule(&["*"], &["*"], &["*"], &[])], read.clone(), true),
             (vec![resource_rule(&["get"], &[""], &["pods"], &[])], read.clone(), false),
-            // Several together.
+            // Several rules combined.
             (
                 vec![
                     resource_rule(&["get"], &[""], &["pods"], &[]),

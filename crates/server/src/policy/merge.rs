@@ -1,23 +1,23 @@
-//! What has to be written so that an object grants what it does by default.
+//! Decides what to write so that an object grants its defaults.
 
 use serde_json::Value;
 
 use super::coverage::covers;
 use crate::registry::object_fields::{entries, list, map, part, text};
 
-/// The annotation that keeps an object as it is when it is `false`.
+/// Annotation that excludes an object from reconciliation if `false`.
 pub(crate) const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 
-/// What to do about an object.
+/// What to do with an object.
 #[derive(Debug, PartialEq)]
 pub(crate) enum MergeAction {
     /// Leave the existing object unchanged: it grants everything, or opted out.
     Keep,
     /// Create the default object, because none exists.
     Create,
-    /// Put this in its place.
+    /// Replace the object with this one.
     Update(Value),
-    /// Delete it and make it again: it is a binding of another role, which cannot be changed.
+    /// Delete and recreate it: the role of a binding is immutable.
     Replace {
         /// UID of the binding to delete, as a precondition.
         uid: String,
@@ -37,7 +37,7 @@ pub(crate) fn plan_merge(default: &Value, existing: Option<&Value>) -> MergeActi
     let mut object = existing.clone();
     add_metadata(&mut object, default);
     if default.get("aggregationRule").is_some() {
-        // The rules are the controller's business.
+        // The aggregation controller owns the rules.
         let there = list(existing, SELECTORS);
         let missing = list(default, SELECTORS).iter().filter(|s| !there.contains(s));
         let missing: Vec<Value> = missing.cloned().collect();
@@ -59,7 +59,7 @@ pub(crate) fn plan_merge(default: &Value, existing: Option<&Value>) -> MergeActi
 
 const SELECTORS: &str = "/aggregationRule/clusterRoleSelectors";
 
-/// Adds labels and annotations that are not there. Those that are keep their values.
+/// Adds missing labels and annotations; existing values are kept.
 fn add_metadata(object: &mut Value, default: &Value) {
     for field in ["labels", "annotations"] {
         for (key, value) in entries(default, &format!("/metadata/{field}")) {
@@ -165,7 +165,7 @@ mod tests {
         let mut left_alone = binding("other", json!([]));
         left_alone["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
         assert_eq!(plan_merge(&default, Some(&left_alone)), MergeAction::Keep);
-        // A binding of nobody has no list of subjects when it is stored.
+        // A stored binding without subjects has no list of subjects.
         let nobody = object(known_metadata(), json!({"roleRef": {"name": "r"}}));
         assert_eq!(plan_merge(&binding("r", json!([])), Some(&nobody)), MergeAction::Keep);
     }

@@ -28,18 +28,18 @@ use crate::feature_gates::ServerFeatureGates;
 use crate::registry::kind::Kind;
 use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROLE_BINDING};
 
-/// An object that a server has by default.
+/// An object that exists by default.
 pub(crate) struct DefaultObject {
     /// Kind of the default: role, cluster role, or one of the bindings.
     pub kind: &'static Kind,
-    /// `namespace/name`, or `name` at cluster scope.
+    /// Key: `namespace/name`, or `name` at cluster scope.
     pub key: String,
-    /// What it is made with.
+    /// Default contents of the object.
     pub object: Value,
 }
 
 impl DefaultObject {
-    /// The path of its like.
+    /// Returns the API path of its collection.
     pub(crate) fn collection(&self) -> String {
         let plural = self.kind.plural;
         match self.key.split_once('/') {
@@ -55,7 +55,7 @@ impl DefaultObject {
     }
 }
 
-/// A text that is not of the form above.
+/// A syntax error in the policy file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub(crate) struct PolicyParseError {
@@ -63,7 +63,7 @@ pub(crate) struct PolicyParseError {
     what: &'static str,
 }
 
-/// The default objects under `features`.
+/// Returns the default objects for the enabled `features`.
 pub(crate) fn defaults(
     features: ServerFeatureGates,
 ) -> Result<Vec<DefaultObject>, PolicyParseError> {
@@ -88,13 +88,13 @@ fn parse(text: &str, features: ServerFeatureGates) -> Result<Vec<DefaultObject>,
     Ok(blocks.iter().filter(|block| block.enabled).flat_map(PolicyBlock::objects).collect())
 }
 
-/// A role and its binding in the making.
+/// A role and its binding while they are parsed.
 struct PolicyBlock {
     name: String,
     namespace: Option<String>,
-    /// Whether its feature is on.
+    /// Whether the required feature is enabled.
     enabled: bool,
-    /// The role of a binding alone.
+    /// Role of a standalone binding.
     of: Option<String>,
     labels: Vec<String>,
     gathers: Vec<String>,
@@ -208,7 +208,7 @@ impl PolicyBlock {
     }
 }
 
-/// Takes `if FEATURE` off the end; also says whether the feature is on.
+/// Strips `if FEATURE` from the end; also returns whether the feature is enabled.
 fn condition<'a, 'b>(
     words: &'a [&'b str],
     features: ServerFeatureGates,
@@ -223,7 +223,7 @@ fn condition<'a, 'b>(
     }
 }
 
-/// The label of roles that become part of `role`.
+/// Returns the label of roles that are aggregated into `role`.
 fn aggregation(role: &str) -> String {
     format!("{GROUP}/aggregate-to-{role}")
 }

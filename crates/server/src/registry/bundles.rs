@@ -122,7 +122,8 @@ mod tests {
                  with this name"
             );
             assert_eq!(refusals(&BUNDLES_KIND, &object), [want]);
-            // One from before is corrected or deleted, and its status says what is wrong.
+            // An existing Bundle with a reserved name can still be changed or deleted; its status
+            // reports the problem.
             assert_eq!(change_refusals(&BUNDLES_KIND, &object, &object), Vec::<String>::new());
         }
         let near = bundle("kube-root-ca.crt.2", json!({"configMap": {"key": "ca.crt"}}));

@@ -1,8 +1,8 @@
-//! CertificateSigningRequests: somebody asks for a certificate, somebody else approves, a signer signs.
+//! CertificateSigningRequests: a requester creates one, an approver decides, a signer signs.
 //!
-//! Each step has a door of its own. The request is fixed once it is made; `/approval` changes the
-//! conditions and nothing else, `/status` everything in the status but the decision, and a plain
-//! update only metadata.
+//! Each step has its own endpoint. The spec is immutable after creation; `/approval` changes only
+//! the conditions, `/status` changes everything in the status except the decision, and a plain
+//! update changes only metadata.
 
 mod csr_parser;
 mod lifetime;
@@ -134,7 +134,7 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
     ]
 }
 
-/// Where the request stands, in words.
+/// Returns the state of the request for display.
 fn condition_text(object: &Value) -> String {
     let has = |kind: &str| list(object, "/status/conditions").iter().any(|c| c["type"] == kind);
     let mut words = match (has(DENIED), has(APPROVED)) {

@@ -1,5 +1,4 @@
-//! ClusterTrustBundles: root certificates for everyone in the cluster, some of them vouched for by a
-//! signer.
+//! ClusterTrustBundles: cluster-wide trust anchors, optionally linked to a signer.
 
 #[cfg(test)]
 mod tests;
@@ -57,7 +56,7 @@ pub(crate) const KIND: Kind = Kind {
         };
         vec![table_cells::name(object), signer.into()]
     },
-    // Kubernetes keeps none; with it, who distributes bundles sees that one has changed.
+    // Kubernetes has no generation here; it lets consumers of bundles detect changes.
     generation: true,
     unconditional_update: false,
     validate_create: |bundle, errors| {
@@ -66,7 +65,7 @@ pub(crate) const KIND: Kind = Kind {
     },
     validate_update: |new, old, errors| {
         validate_names(new, errors);
-        // Certificates that were good once stay good, whatever parsers have learned since.
+        // Certificates accepted once stay valid, even if parsers become stricter.
         if text(new, TRUST_BUNDLE) != text(old, TRUST_BUNDLE) {
             validate_trust_bundle(new, errors);
         }
@@ -86,7 +85,7 @@ const fn served(version: &'static str, type_name: &'static str) -> ServedVersion
     ServedVersion { group: "certificates.k8s.io", version, type_name, convert: None }
 }
 
-/// A bundle of a signer is named after it, one of nobody in particular is not.
+/// A bundle with a signer has the signer's name prefix; one without must not have a prefix.
 fn validate_names(bundle: &Value, errors: &mut FieldErrors) {
     let (signer, metadata) = (text(bundle, "/spec/signerName"), FieldPath::new("metadata"));
     let (prefix, name) = (

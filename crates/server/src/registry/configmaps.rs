@@ -8,7 +8,7 @@ use super::kind::{Kind, ServedVersion};
 use super::object_fields::{bool_at, count, decoded_len, entries, non_null};
 use super::table_cells;
 
-/// The most bytes all values of a ConfigMap or Secret may have together.
+/// Maximum total size of all values of a ConfigMap or Secret, in bytes.
 pub(crate) const MAX_DATA: usize = 1024 * 1024;
 
 /// Descriptor of ConfigMap in the core group.
@@ -62,12 +62,12 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
         }
     }
     if size > MAX_DATA {
-        // The path of the whole object, as Kubernetes writes it here.
+        // Path of the whole object, as Kubernetes spells it here.
         errors.too_long(&FieldPath::new("[]"), MAX_DATA);
     }
 }
 
-/// The rule that an object with `immutable: true` keeps that and all of `fields`.
+/// Checks that an object with `immutable: true` keeps that field and all `fields`.
 pub(super) fn validate_frozen(new: &Value, old: &Value, fields: &[&str], errors: &mut FieldErrors) {
     const DETAIL: &str = "field is immutable when `immutable` is set";
     if bool_at(old, "/immutable") != Some(true) {

@@ -1,5 +1,4 @@
-//! CSIDrivers: what a storage driver can do. They are stored and served without behaviour of their
-//! own.
+//! CSIDrivers: capabilities of a storage driver. Stored and served only; nothing here acts on them.
 
 use std::collections::HashSet;
 
@@ -157,7 +156,7 @@ fn defaults(object: &mut Value) {
 
 fn validate(object: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
-    // Kubernetes spells the first of these with a `d` more than the field has.
+    // Kubernetes spells the first of these with one `d` more than the field has.
     for (field, shown) in [
         ("attachRequired", "attachedRequired"),
         ("podInfoOnMount", "podInfoOnMount"),

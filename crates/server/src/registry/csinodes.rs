@@ -1,5 +1,4 @@
-//! CSINodes: which storage drivers a node has. They are stored and served without behaviour of
-//! their own.
+//! CSINodes: storage drivers of a node. Stored and served only; nothing here acts on them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,9 +10,9 @@ use super::kind::{Kind, Scope, ServedVersion};
 use super::object_fields::{count, integer, list, map, text, texts};
 use super::table_cells;
 
-/// The most bytes a driver's name may have.
+/// Maximum bytes of a driver's name.
 const DRIVER_MAX: usize = 63;
-/// The most bytes a driver's name for a node may have.
+/// Maximum bytes of a driver's node ID.
 const NODE_ID_MAX: usize = 192;
 
 /// Descriptor of CSINode in `storage.k8s.io`, written by kubelets.
@@ -92,7 +91,7 @@ fn validate_topology(driver: &Value, path: &FieldPath, errors: &mut FieldErrors)
     }
 }
 
-/// The rule on the name of a storage driver: a DNS subdomain, in any case.
+/// Validates the name of a storage driver: a DNS subdomain, ignoring case.
 pub(super) fn validate_driver_name(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if name.is_empty() {
         errors.required(path, "");
@@ -107,13 +106,13 @@ pub(super) fn validate_driver_name(name: &str, path: &FieldPath, errors: &mut Fi
 
 fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(new, errors);
-    // A driver that stays is the same, except for how much it can attach.
+    // An existing driver is immutable, except for its allocatable count.
     let fixed = |driver: &Value| {
         let mut driver = driver.clone();
         map(&mut driver).remove("allocatable");
         driver
     };
-    // Each name once: what else there is was refused above.
+    // Names are unique: duplicates were rejected above.
     let drivers = list(new, "/spec/drivers").iter();
     let now: HashMap<&str, &Value> =
         drivers.map(|driver| (text(driver, "/name"), driver)).collect();

@@ -1,5 +1,5 @@
-//! Endpoints: the addresses behind a service. They are stored and served without behaviour of their
-//! own, apart from those of the API server itself ([`crate::endpoint_advertiser`]).
+//! Endpoints: addresses of a service. Stored and served only, except those of the API server itself
+//! ([`crate::endpoint_advertiser`]).
 
 use std::net::IpAddr;
 
@@ -11,10 +11,10 @@ use super::kind::{Kind, ServedVersion};
 use super::object_fields::{count, default, integer, list, map, non_null, text};
 use super::table_cells;
 
-/// The protocols of ports, in the order in which Kubernetes lists them.
+/// Port protocols, in the order in which Kubernetes lists them.
 pub(crate) const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 
-/// How many addresses or ports a cell shows.
+/// Maximum number of addresses or ports in a cell.
 pub(crate) const SHOWN: usize = 3;
 
 /// Descriptor of Endpoints in the core group.
@@ -49,7 +49,7 @@ pub(crate) const KIND: Kind = Kind {
     defaults,
     validate_create: validate,
     validate_update: |new, old, errors| {
-        // What an older server accepted may stay.
+        // Values that an older server accepted may stay.
         if non_null(new, "/subsets") != non_null(old, "/subsets") {
             validate(new, errors);
         }
@@ -106,7 +106,7 @@ fn validate_address(address: &Value, path: &FieldPath, errors: &mut FieldErrors)
     validate_endpoint_ip(ip, &at_ip, errors);
 }
 
-/// The rule on addresses of endpoints: other machines can connect to them.
+/// Validates an endpoint address: it must be reachable from other machines.
 pub(crate) fn validate_endpoint_ip(text: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let Ok(ip) = text.parse::<IpAddr>().map(|ip| ip.to_canonical()) else {
         return errors.invalid_str(path, text, "must be a valid IP address");
@@ -148,7 +148,7 @@ fn validate_port(port: &Value, named: bool, path: &FieldPath, errors: &mut Field
     validate_protocols(port, path, errors);
 }
 
-/// The rules on `protocol` and `appProtocol` of a port.
+/// Validates `protocol` and `appProtocol` of a port.
 pub(crate) fn validate_protocols(port: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let protocol = text(port, "/protocol");
     if protocol.is_empty() {
@@ -164,7 +164,7 @@ pub(crate) fn validate_protocols(port: &Value, path: &FieldPath, errors: &mut Fi
     }
 }
 
-/// The first addresses with their ports, as `kubectl get endpoints` shows them.
+/// Formats the first addresses with their ports, as in `kubectl get endpoints`.
 fn shown(object: &Value) -> String {
     let subsets = list(object, "/subsets");
     if subsets.is_empty() {

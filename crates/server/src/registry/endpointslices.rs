@@ -1,5 +1,5 @@
-//! EndpointSlices: the addresses behind a service, in parts. They are stored and served without
-//! behaviour of their own, apart from those of the API server itself ([`crate::endpoint_advertiser`]).
+//! EndpointSlices: addresses of a service, in slices. Stored and served only, except those of the
+//! API server itself ([`crate::endpoint_advertiser`]).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -85,7 +85,7 @@ pub(crate) const KIND: Kind = Kind {
     validate_update: |new, old, errors| {
         validate(new, Some(old), errors);
         if text(new, "/addressType") != text(old, "/addressType") {
-            // Declared in Kubernetes' schema, where the refused value is not at hand.
+            // A declarative rule in Kubernetes' schema, which does not show the rejected value.
             errors.invalid(&FieldPath::new("addressType"), &Value::Null, "field is immutable");
             return;
         }
@@ -106,7 +106,7 @@ fn defaults(object: &mut Value) {
     }
 }
 
-/// Kubernetes takes labels of v1beta1 only from clients of v1beta1.
+/// Kubernetes accepts v1beta1 topology labels only from v1beta1 clients.
 fn drop_topology(object: &mut Value) {
     let endpoints = object.get_mut("endpoints").and_then(Value::as_array_mut);
     for endpoint in endpoints.into_iter().flatten() {
@@ -114,16 +114,16 @@ fn drop_topology(object: &mut Value) {
     }
 }
 
-/// The rules that are code in Kubernetes.
+/// Rules that Kubernetes implements in code.
 fn validate(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     validate_ports(object, errors);
-    // What an older server accepted may stay.
+    // Values that an older server accepted may stay.
     if old.is_none_or(|old| non_null(old, "/endpoints") != non_null(object, "/endpoints")) {
         validate_endpoints(object, errors);
     }
 }
 
-/// The rules that are declared in Kubernetes' schema; their errors come after all others.
+/// Rules that Kubernetes declares in its schema; their errors come last.
 fn validate_declared(object: &Value, errors: &mut FieldErrors) {
     let (path, kind) = (FieldPath::new("addressType"), text(object, "/addressType"));
     if kind.is_empty() {
@@ -173,7 +173,7 @@ fn validate_endpoints(object: &Value, errors: &mut FieldErrors) {
     let kind = text(object, "/addressType");
     for (i, endpoint) in endpoints.iter().enumerate() {
         let path = path.index(i);
-        // More are refused below.
+        // Longer lists are rejected below.
         for (i, address) in texts(endpoint, "/addresses").enumerate().take(MAX_ADDRESSES) {
             validate_address(kind, address, &path.child("addresses"), i, errors);
         }

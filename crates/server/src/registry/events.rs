@@ -1,8 +1,8 @@
-//! Events: what happened to an object, in the core group and in `events.k8s.io`.
+//! Events about objects, in the core group and in `events.k8s.io`.
 //!
-//! Both groups show the same stored objects under different field names. Writes through
-//! `events.k8s.io/v1` meet stricter rules than those through `v1`; which ones apply is told by the
-//! `apiVersion` of the object that is validated.
+//! Both groups serve the same stored objects under different field names. Writes through
+//! `events.k8s.io/v1` have stricter rules than those through `v1`; the `apiVersion` of the
+//! validated object selects the rules.
 
 mod validation;
 
@@ -87,7 +87,7 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// The `involvedObject` labels are those of `v1`, the `regarding` ones those of `events.k8s.io`.
+/// The `involvedObject` selectors belong to `v1`, the `regarding` selectors to `events.k8s.io`.
 const SELECTABLE: &[SelectableField] = &[
     SelectableField {
         label: "involvedObject.kind",
@@ -202,7 +202,7 @@ fn source(object: &Value) -> String {
     }
 }
 
-/// The fields that have another name in `events.k8s.io/v1` (first) than in `v1` (second).
+/// Fields with different names in `events.k8s.io/v1` (first) and `v1` (second).
 const RENAMED: [(&str, &str); 7] = [
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -217,7 +217,7 @@ fn to_stored(object: Value) -> Value {
     let mut object = renamed(object, |new| {
         RENAMED.iter().find(|(name, _)| *name == new).map(|(_, stored)| *stored)
     });
-    // Always written in this version, and left out when empty in the other.
+    // Always written in this version, and omitted when empty in the other.
     for field in ["reportingComponent", "reportingInstance"] {
         if let Value::Object(map) = &mut object {
             map.entry(field).or_insert_with(|| "".into());

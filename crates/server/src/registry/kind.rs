@@ -1,4 +1,4 @@
-//! What the machinery must know of a kind: one descriptor of plain data and pure functions.
+//! Kind descriptors: plain data and pure functions that the generic request handling uses.
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -8,10 +8,10 @@ use crate::feature_gates::ServerFeatureGates;
 use crate::registry::certificatesigningrequests::CsrParser;
 use crate::user::User;
 
-/// One kind of object, with everything that sets it apart from the others.
+/// Descriptor of one kind of object.
 ///
-/// [`Kind::DEFAULT`] has the values most kinds share; a descriptor overrides what differs:
-/// `Kind { name: "Pod", plural: "pods", …, ..Kind::DEFAULT }`.
+/// [`Kind::DEFAULT`] has the values most kinds share; a descriptor overrides what differs: `Kind {
+/// name: "Pod", plural: "pods", …, ..Kind::DEFAULT }`.
 pub struct Kind {
     /// Kind as manifests write it, for example `Pod`.
     pub name: &'static str,
@@ -23,75 +23,75 @@ pub struct Kind {
     pub short_names: &'static [&'static str],
     /// Groups of resources that kubectl expands, for example `all`; may be empty.
     pub categories: &'static [&'static str],
-    /// Whether objects live in a namespace.
+    /// Scope of objects: cluster or namespace.
     pub scope: Scope,
-    /// The group-versions it is served in, most preferred first within a group. The first is the one it is stored in.
+    /// Group-versions in which it is served, in order of preference within a group. The first is
+    /// the storage version.
     pub served: &'static [ServedVersion],
     /// Subresources in addition to the object itself, for example `status`.
     pub subresources: &'static [Subresource],
-    /// The grammar of its names.
+    /// Grammar of the kind's object names.
     pub name_rule: NameRule,
-    /// Field selectors beyond `metadata.name` (and `metadata.namespace` for namespaced kinds):
-    /// the label a client writes and where the value stands (JSON pointer). Several pointers:
-    /// the first one present.
+    /// Field selectors beyond `metadata.name` (and `metadata.namespace` for namespaced kinds): the
+    /// label that a client writes and the JSON pointers to the value. The first pointer present is
+    /// used.
     pub selectable: &'static [SelectableField],
-    /// Whether a namespaced kind can be selected by `metadata.namespace`.
+    /// Whether objects can be selected by `metadata.namespace` (namespaced kinds).
     pub selects_namespace: bool,
     /// Table columns; empty means Name and Created At.
     pub columns: &'static [TableColumn],
-    /// The cells of one row, as many as there are columns.
+    /// Renders the cells of one row, one per column.
     pub row: fn(&Value, OffsetDateTime) -> Vec<Value>,
-    /// What the row of an object says of the object itself: the conditions of a `TableRow`.
+    /// Returns the conditions of an object's `TableRow`.
     pub row_conditions: fn(&Value) -> Vec<Value>,
-    /// Whether `metadata.generation` is kept: 1 at creation, raised when anything but metadata
-    /// and status changes.
+    /// Whether `metadata.generation` is maintained: 1 at creation, incremented when anything except
+    /// metadata and status changes.
     pub generation: bool,
-    /// Whether a PUT without a resourceVersion overwrites (else it is a 422).
+    /// Whether a PUT without a resourceVersion overwrites (otherwise it is a 422).
     pub unconditional_update: bool,
-    /// Whether a PUT to a name that does not exist creates it.
+    /// Whether a PUT to a missing name creates the object.
     pub create_on_update: bool,
-    /// Whether a whole collection can be deleted at once.
+    /// Whether deletecollection is supported for the kind.
     pub delete_collection: bool,
-    /// Fills in defaults after decoding, on every write, as Kubernetes does when it decodes.
+    /// Sets defaults after decoding, on every write, as Kubernetes does when it decodes.
     pub defaults: fn(&mut Value),
-    /// Sets and resets what the server owns on a new object, before validation.
+    /// Sets and resets server-owned fields of a new object, before validation.
     pub prepare_create: fn(&mut Value),
-    /// Notes on a new object who made it, after [`Kind::prepare_create`].
+    /// Records the creator on a new object, after [`Kind::prepare_create`].
     pub prepare_create_as: fn(&mut Value, &User),
-    /// Sets and resets what the server owns on a changed object (new, old), before validation.
+    /// Sets and resets server-owned fields of a changed object (new, old), before validation.
     pub prepare_update: fn(&mut Value, &Value),
     /// The rules of the PKCS#10 request in a new object, checked between those on metadata and [`Kind::validate_create`].
     pub(crate) validate_csr: fn(&Value, &CsrParser, &mut FieldErrors),
-    /// The rules of a new object, beyond those on metadata.
+    /// Validates a new object, in addition to the metadata rules.
     pub validate_create: fn(&Value, &mut FieldErrors),
-    /// The rules of a change (new, old), beyond those on metadata.
+    /// Validates an update (new, old), in addition to the metadata rules.
     pub validate_update: fn(&Value, &Value, &mut FieldErrors),
     /// The fields that writes never own, because the server sets them back, where they are others
     /// than usual (see `ResetFields`).
     pub resets: &'static [ResetFields],
-    /// What a change (old, new) tells of the life of a certificate that was asked for. It is
-    /// counted once the change is stored.
+    /// Returns the certificate issuance in a change (old, new) for the lifetime metric; counted
+    /// once the change is stored.
     pub issued: fn(&Value, &Value) -> Option<CertificateIssuance>,
-    /// Whether the features that are on include this kind. Objects of a kind that is off stay in
-    /// the store, out of sight.
+    /// Whether the feature gates enable this kind. Objects of a disabled kind stay in the store but
+    /// are not served.
     pub enabled: fn(ServerFeatureGates) -> bool,
-    /// Whether deleting waits for `deletionGracePeriodSeconds` (pods on a node); given the
-    /// object and the period the client asked for, the period to use.
+    /// Returns the `deletionGracePeriodSeconds` to use (pods on a node), given the object and the
+    /// period that the client requested.
     pub grace: fn(&Value, Option<i64>) -> i64,
-    /// Whether objects have a grace period at all: then they are marked as deleted before they go,
-    /// even where the period is zero, and watchers see both.
+    /// Whether objects have a grace period: they are then marked as deleted before removal, even if
+    /// the period is zero, and watchers see both events.
     pub graceful: bool,
-    /// Changes an object that is being deleted (namespaces: phase Terminating).
+    /// Changes an object when its deletion starts (namespaces: phase Terminating).
     pub prepare_delete: fn(&mut Value),
-    /// Whether a deleted object without finalizers may go (namespaces: not before the spec's own
-    /// finalizers are gone).
+    /// Whether a deleted object without finalizers may be removed (namespaces: only after the
+    /// finalizers in the spec).
     pub may_vanish: fn(&Value) -> bool,
-    /// How long after its last write an object goes by itself.
+    /// Time after the last write at which an object expires; `None` means never.
     pub ttl: Option<std::time::Duration>,
-    /// Whether a deletion that is done answers with the object instead of a `Status`.
+    /// Whether a completed deletion returns the object instead of a `Status`.
     pub returns_deleted: bool,
-    /// For kinds that are questions: which one. They are answered and not stored, and POST is all that
-    /// can be done with them.
+    /// Review that the kind performs. Reviews are answered and not stored, and support only POST.
     pub review: Option<ReviewKind>,
 }
 
@@ -101,7 +101,7 @@ impl std::fmt::Debug for Kind {
     }
 }
 
-/// Whether objects of a kind live in a namespace.
+/// Whether objects of a kind are namespaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Objects have no namespace, as in `/api/v1/nodes/n`.
@@ -112,14 +112,14 @@ pub enum Scope {
 
 /// One group-version in which a kind is served.
 pub struct ServedVersion {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'static str,
     /// Version within the group, for example `v1`.
     pub version: &'static str,
-    /// Its type in the schema: `io.k8s.api.core.v1.Pod`.
+    /// Type in the schema, for example `io.k8s.api.core.v1.Pod`.
     pub type_name: &'static str,
-    /// How to turn an object of this version into the stored one and back; `None` where they
-    /// differ in `apiVersion` only.
+    /// Conversion between this version and the stored one; `None` if they differ only in
+    /// `apiVersion`.
     pub convert: Option<VersionConversion>,
 }
 
@@ -129,17 +129,17 @@ impl PartialEq for ServedVersion {
     }
 }
 
-/// The two directions between a served version and the stored one. `apiVersion` and `kind` are
-/// the machinery's business.
+/// Conversions between a served version and the stored one. The generic code handles `apiVersion`
+/// and `kind`.
 #[derive(Clone, Copy)]
 pub struct VersionConversion {
-    /// From this version to the stored one.
+    /// Converts from this version to the stored one.
     pub to_stored: fn(Value) -> Value,
-    /// From the stored version to this one.
+    /// Converts from the stored version to this one.
     pub from_stored: fn(Value) -> Value,
 }
 
-/// A view on an object, or something done with it, under a name of its own.
+/// A named view of an object, or an operation on it.
 pub struct Subresource {
     /// Last segment of the path, for example `status`.
     pub name: &'static str,
@@ -148,7 +148,7 @@ pub struct Subresource {
 }
 
 impl Subresource {
-    /// `status` as most kinds have it: the spec stays as it was, and there are no further rules.
+    /// `status` of most kinds: the spec is unchanged, and there are no further rules.
     pub const STATUS: Subresource = Subresource {
         name: "status",
         action: SubresourceAction::View {
@@ -160,48 +160,48 @@ impl Subresource {
 
 /// How requests to a subresource are handled.
 pub enum SubresourceAction {
-    /// GET, PUT and PATCH of the whole object, of which only a part may change.
+    /// GET, PUT and PATCH of the whole object, of which only a part can change.
     View {
-        /// Sets back what this subresource may not change (new, old, now), before validation.
+        /// Resets what this subresource cannot change (new, old, now), before validation.
         prepare_update: fn(&mut Value, &Value, OffsetDateTime),
-        /// The rules of a change through it (new, old, now).
+        /// Validates an update through it (new, old, now).
         validate_update: fn(&Value, &Value, OffsetDateTime, &mut FieldErrors),
     },
-    /// POST of another kind (`serviceaccounts/token`, `pods/eviction`, `pods/binding`),
-    /// carried out by the server's own code for it.
+    /// POST of another kind (`serviceaccounts/token`, `pods/eviction`, `pods/binding`), handled by
+    /// dedicated code in the server.
     Create {
-        /// The group of the posted kind (`authentication.k8s.io`).
+        /// Group of the posted kind, for example `authentication.k8s.io`.
         group: &'static str,
         /// Version of the posted kind, for example `v1`.
         version: &'static str,
         /// Name of the posted kind, for example `TokenRequest`.
         kind: &'static str,
-        /// Its type in the schema.
+        /// Type of the posted kind in the schema.
         type_name: &'static str,
     },
-    /// PUT only, of the whole object, to take away namespace finalizers (`namespaces/finalize`).
+    /// PUT of the whole object, to remove namespace finalizers (`namespaces/finalize`).
     Finalize,
 }
 
-/// The fields that a write through one subresource never owns. Without one, these are the status
-/// for the object itself and the spec for its `status`.
+/// Fields that a write through one subresource never owns. By default these are the status for the
+/// main resource and the spec for `status`.
 pub struct ResetFields {
-    /// Empty for the object itself.
+    /// Name of the subresource; empty for the main resource.
     pub subresource: &'static str,
     /// Field paths, each as a list of keys from the object's root.
     pub fields: &'static [&'static [&'static str]],
 }
 
-/// A certificate was issued for a request that said how long it should live.
+/// A certificate issued for a request with a lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateIssuance {
-    /// Who issued it, among few enough names to count by.
+    /// Signer, reduced to a bounded set of metric labels.
     pub signer: String,
-    /// Whether it lives about as long as was asked for.
+    /// Whether its lifetime is approximately the requested one.
     pub honored: bool,
 }
 
-/// A question that a kind stands for.
+/// Review that a kind performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewKind {
     /// TokenReview: which user does a token authenticate?
@@ -210,7 +210,7 @@ pub enum ReviewKind {
     SelfSubject,
     /// SubjectAccessReview: may the given user perform an action?
     SubjectAccess,
-    /// May they do it in this namespace?
+    /// LocalSubjectAccessReview: may the given user perform an action in this namespace?
     LocalSubjectAccess,
     /// SelfSubjectAccessReview: may the caller perform an action?
     SelfSubjectAccess,
@@ -218,17 +218,17 @@ pub enum ReviewKind {
     SelfSubjectRules,
 }
 
-/// The grammar of a kind's names. Returns what is wrong with a name; `prefix` is true for a
-/// `generateName`, which may end in what a name may not end in.
+/// Grammar of a kind's names. Returns the violations; `prefix` is true for a `generateName`, which
+/// may end in characters that a name may not.
 pub(crate) type NameRule = fn(name: &str, prefix: bool) -> Vec<String>;
 
-/// A field that clients may select by.
+/// A field that clients can select by.
 pub struct SelectableField {
-    /// As the client writes it: `spec.nodeName`.
+    /// Selector label as clients write it, for example `spec.nodeName`.
     pub label: &'static str,
     /// JSON pointers to the value, tried in order.
     pub pointers: &'static [&'static str],
-    /// What an object without the field is selected by (`false` for flags).
+    /// Value for objects without the field (`false` for flags).
     pub absent: &'static str,
 }
 
@@ -240,14 +240,14 @@ pub struct TableColumn {
     pub kind: &'static str,
     /// `name` for the column that holds the object's name, else empty.
     pub format: &'static str,
-    /// Shown by clients that show it.
+    /// Description of the column for clients that show it.
     pub description: &'static str,
-    /// 0: always shown; 1: with `-o wide`.
+    /// Priority: 0 is always shown, 1 with `-o wide`.
     pub priority: i32,
 }
 
 impl Kind {
-    /// What most kinds have in common.
+    /// Defaults that most kinds share.
     pub const DEFAULT: Kind = Kind {
         name: "",
         plural: "",
@@ -286,12 +286,12 @@ impl Kind {
         review: None,
     };
 
-    /// The group-version it is stored in.
+    /// Returns the group-version in which it is stored.
     pub fn stored(&self) -> &'static ServedVersion {
         &self.served[0]
     }
 
-    /// The subresource of that name.
+    /// Returns the subresource with this name.
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }

@@ -1,4 +1,4 @@
-//! Leases: who leads, and whether a node is alive.
+//! Leases: leader election and node heartbeats.
 
 use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -52,7 +52,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
     }
     let strategy = text(object, "/spec/strategy");
     if non_null(object, "/spec/strategy").is_some() {
-        // Kubernetes names the field twice.
+        // Kubernetes repeats the field in the path.
         let path = spec.child("strategy").child("strategy");
         if !strategy.contains('/') && strategy != "OldestEmulationVersion" {
             errors.not_supported(&path, strategy, &["OldestEmulationVersion"]);

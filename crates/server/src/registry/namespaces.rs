@@ -1,4 +1,4 @@
-//! Namespaces: what other objects live in.
+//! Namespaces, which contain other objects.
 
 use serde_json::{Value, json};
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -8,10 +8,10 @@ use super::kind::{Kind, Scope, SelectableField, ServedVersion, Subresource, Subr
 use super::object_fields::{map, non_null, part, restore_field, text, texts};
 use super::table_cells;
 
-/// The finalizer that every namespace is born with.
+/// Finalizer that every new namespace has.
 pub(crate) const FINALIZER: &str = "kubernetes";
 
-/// The label that repeats a namespace's name, so that selectors can find it.
+/// Label that repeats a namespace's name, for use in selectors.
 pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Descriptor of Namespace, with the finalize and status subresources.
@@ -73,21 +73,21 @@ pub(crate) const KIND: Kind = Kind {
     validate_update: |new, _, errors| validate_finalizers(new, |path, _| path.clone(), errors),
     prepare_delete: |object| {
         part(object, "status").insert("phase".into(), "Terminating".into());
-        // It waits for its contents, however long they take.
+        // Deletion waits for the contents, however long that takes.
         part(object, "metadata").remove("deletionGracePeriodSeconds");
     },
     delete_collection: false,
-    // Its contents go first; who empties it takes the finalizer away.
+    // The contents are deleted first; the namespace controller then removes the finalizer.
     may_vanish: |object| super::object_fields::list(object, "/spec/finalizers").is_empty(),
     ..Kind::DEFAULT
 };
 
-/// Sets back what `namespaces/finalize` may not change.
+/// Resets what `namespaces/finalize` cannot change.
 pub(crate) fn prepare_finalize(new: &mut Value, old: &Value) {
     restore_field(new, old, "status");
 }
 
-/// The rules of a change through `namespaces/finalize`.
+/// Validates an update through `namespaces/finalize`.
 pub(crate) fn validate_finalize(new: &Value, errors: &mut FieldErrors) {
     validate_finalizers(new, FieldPath::index, errors);
 }
@@ -106,7 +106,7 @@ fn label_name(object: &mut Value) {
 }
 
 fn prepare_create(object: &mut Value) {
-    // Again, because a generated name was not there when defaults were filled in.
+    // Repeated, because a generated name did not exist when defaults were set.
     label_name(object);
     map(object).insert("status".into(), json!({"phase": "Active"}));
     let has = texts(object, "/spec/finalizers").any(|finalizer| finalizer == FINALIZER);

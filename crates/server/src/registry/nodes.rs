@@ -1,4 +1,4 @@
-//! Nodes: the machines that kubelets register.
+//! Nodes that kubelets register.
 
 mod columns;
 mod row;
@@ -43,8 +43,8 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// What can be allocated is all there is, unless said otherwise; `podCIDR` is the first of
-/// `podCIDRs` under its old name, which wins where they differ.
+/// Allocatable defaults to capacity; `podCIDR` is the old name of the first of `podCIDRs` and wins
+/// if they differ.
 fn defaults(node: &mut Value) {
     if let Some(status) = node.get_mut("status").and_then(Value::as_object_mut)
         && !status.contains_key("allocatable")
@@ -71,8 +71,8 @@ fn create(node: &mut Value) {
     drop_config_source(node, None);
 }
 
-/// What the TaintNodesByCondition admission does: no pod goes to a node before it is ready. Who
-/// finds it ready takes the taint away.
+/// Does what the TaintNodesByCondition admission plugin does: no pod is scheduled before the node
+/// is ready. The controller that finds it ready removes the taint.
 fn taint_as_not_ready(node: &mut Value) {
     let taint = json!({ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" });
     let Some(node) = node.as_object_mut() else { return };
@@ -103,7 +103,7 @@ fn restore_field(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// Configuration of kubelets through the API is gone; only an old node may still say so.
+/// Dynamic kubelet configuration was removed; only an old node may still have the field.
 fn drop_config_source(new: &mut Value, old: Option<&Value>) {
     let had_one = old.is_some_and(|old| old.pointer("/spec/configSource").is_some());
     if !had_one && let Some(spec) = new.get_mut("spec").and_then(Value::as_object_mut) {

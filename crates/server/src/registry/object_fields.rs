@@ -1,14 +1,14 @@
-//! Reading and setting parts of an object.
+//! Helpers to read and set parts of an object.
 //!
 //! Objects are in normal form when a kind's functions see them, but nothing here depends on it: a
-//! part that is absent or of another type reads as empty.
+//! part that is absent or has another type reads as empty.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 use windlass_api::field::{FieldErrors, FieldPath};
 
-/// The text at `pointer`; empty when there is none.
+/// Returns the string at `pointer`; empty if absent.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -23,17 +23,17 @@ pub(crate) fn bool_at(object: &Value, pointer: &str) -> Option<bool> {
     object.pointer(pointer).and_then(Value::as_bool)
 }
 
-/// The elements of the list at `pointer`; none when there is no list.
+/// Returns the list at `pointer`; empty if absent.
 pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The texts in the list at `pointer`.
+/// Iterates over the strings in the list at `pointer`.
 pub(crate) fn texts<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a str> {
     list(object, pointer).iter().map(|element| element.as_str().unwrap_or_default())
 }
 
-/// The entries of the map at `pointer`, in the order of their keys.
+/// Iterates over the map at `pointer`, sorted by key.
 pub(crate) fn entries<'a>(
     object: &'a Value,
     pointer: &str,
@@ -46,7 +46,7 @@ pub(crate) fn entries<'a>(
         .map(|(key, value)| (key.as_str(), value))
 }
 
-/// How many elements or entries stand at `pointer`.
+/// Returns the number of elements or entries at `pointer`.
 pub(crate) fn count(object: &Value, pointer: &str) -> usize {
     match object.pointer(pointer) {
         Some(Value::Array(list)) => list.len(),
@@ -55,18 +55,18 @@ pub(crate) fn count(object: &Value, pointer: &str) -> usize {
     }
 }
 
-/// What stands at `pointer`, unless it is `null`.
+/// Returns the value at `pointer`, unless it is `null`.
 pub(crate) fn non_null<'a>(object: &'a Value, pointer: &str) -> Option<&'a Value> {
     object.pointer(pointer).filter(|value| !value.is_null())
 }
 
-/// The object under `field`, made if there is none.
+/// Returns the object under `field`, creating it if absent.
 pub(crate) fn part<'a>(object: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     let part = map(object).entry(field).or_insert_with(|| Value::Object(Map::new()));
     map(part)
 }
 
-/// The value as a map; anything else becomes an empty one.
+/// Returns the value as a map; replaces any other type with an empty map.
 pub(crate) fn map(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -77,7 +77,7 @@ pub(crate) fn map(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// Sets `field` unless it is given already.
+/// Sets `field` unless it is already set.
 pub(crate) fn default(object: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
     let slot = object.entry(field).or_insert(Value::Null);
     if slot.is_null() || *slot == "" {
@@ -85,7 +85,7 @@ pub(crate) fn default(object: &mut Map<String, Value>, field: &str, value: impl 
     }
 }
 
-/// Sets `field` of `new` back to what `old` has.
+/// Resets `field` of `new` to the value in `old`.
 pub(crate) fn restore_field(new: &mut Value, old: &Value, field: &str) {
     let new = map(new);
     match old.get(field) {
@@ -94,7 +94,7 @@ pub(crate) fn restore_field(new: &mut Value, old: &Value, field: &str) {
     };
 }
 
-/// The rule that what stands at `pointer` may not change; `path` is where the error is said to be.
+/// Checks that the value at `pointer` is unchanged; reports violations at `path`.
 pub(crate) fn immutable(
     new: &Value,
     old: &Value,
@@ -108,28 +108,28 @@ pub(crate) fn immutable(
     }
 }
 
-/// The bytes at `pointer`; empty when there are none.
+/// Returns the decoded bytes at `pointer`; empty if absent.
 pub(crate) fn bytes(object: &Value, pointer: &str) -> Vec<u8> {
     STANDARD.decode(text(object, pointer)).unwrap_or_default()
 }
 
-/// How many bytes a base64 text stands for.
+/// Returns the decoded length of a base64 text.
 pub(crate) fn decoded_len(base64: &str) -> usize {
     base64.bytes().filter(|b| !matches!(b, b'=' | b'\r' | b'\n')).count() * 3 / 4
 }
 
-/// What the tests of all kinds do with a descriptor.
+/// Test helpers for the descriptors of all kinds.
 #[cfg(test)]
 pub mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The words of all errors, in order.
+    /// Returns the texts of all errors, in order.
     pub fn error_texts(errors: &FieldErrors) -> Vec<String> {
         errors.iter().map(ToString::to_string).collect()
     }
 
-    /// What a new object is told.
+    /// Returns the errors of creating an object.
     pub fn refusals(kind: &crate::registry::kind::Kind, object: &Value) -> Vec<String> {
         let mut errors = FieldErrors::new();
         (kind.validate_csr)(object, &Default::default(), &mut errors);
@@ -137,7 +137,7 @@ pub mod tests {
         error_texts(&errors)
     }
 
-    /// What a change is told.
+    /// Returns the errors of an update.
     pub fn change_refusals(
         kind: &crate::registry::kind::Kind,
         new: &Value,
@@ -148,14 +148,14 @@ pub mod tests {
         error_texts(&errors)
     }
 
-    /// The object after defaulting and preparation for creation.
+    /// Returns the object after defaulting and preparation for creation.
     pub fn created(kind: &crate::registry::kind::Kind, mut object: Value) -> Value {
         (kind.defaults)(&mut object);
         (kind.prepare_create)(&mut object);
         object
     }
 
-    /// The cells of a row two hours after the epoch.
+    /// Returns the cells of a row two hours after the epoch.
     pub fn cells(kind: &crate::registry::kind::Kind, object: &Value) -> Value {
         let now = time::OffsetDateTime::UNIX_EPOCH + time::Duration::hours(2);
         let row = (kind.row)(object, now);

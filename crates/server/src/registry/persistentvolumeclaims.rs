@@ -1,5 +1,5 @@
-//! PersistentVolumeClaims: a pod's wish for storage. They are stored and served without behaviour
-//! of their own.
+//! PersistentVolumeClaims: a pod's request for storage. Stored and served only; nothing here acts
+//! on them.
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -76,7 +76,7 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// `dataSource` names a claim or a snapshot; anything else is ignored, as it always was.
+/// `dataSource` names a claim or a snapshot; anything else is ignored, as in Kubernetes.
 fn drop_unknown_source(object: &mut Value) {
     let Some(source) = non_null(object, "/spec/dataSource") else { return };
     let known = matches!(
@@ -88,7 +88,7 @@ fn drop_unknown_source(object: &mut Value) {
     }
 }
 
-/// `dataSource` and `dataSourceRef` say the same; one that is absent is taken from the other.
+/// `dataSource` and `dataSourceRef` are equivalent; an absent one is copied from the other.
 fn agree_on_source(object: &mut Value) {
     let source = non_null(object, "/spec/dataSource").cloned();
     let reference = non_null(object, "/spec/dataSourceRef").cloned();
@@ -143,7 +143,7 @@ fn validate_sources_agree(object: &Value, errors: &mut FieldErrors) {
     } else {
         return;
     };
-    // Kubernetes shows the path's insides here, of which JSON sees nothing.
+    // Kubernetes shows a path struct here, which has no public fields and encodes as `{}`.
     errors.invalid(&FieldPath::new("spec"), &json!({}), detail);
 }
 

@@ -1,5 +1,5 @@
-//! PersistentVolumes: storage that outlives pods. They are stored and served without behaviour of
-//! their own.
+//! PersistentVolumes: storage that outlives pods. Stored and served only; nothing here acts on
+//! them.
 
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
@@ -86,7 +86,7 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// The fields that say what a volume is made of; exactly one is set.
+/// Volume sources; exactly one is set.
 const SOURCES: [&str; 22] = [
     "hostPath",
     "gcePersistentDisk",
@@ -215,7 +215,7 @@ fn validate_source(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The rules on `spec.accessModes` that volumes and claims share.
+/// Validates `spec.accessModes` of volumes and claims.
 pub(super) fn validate_access_modes(object: &Value, errors: &mut FieldErrors) {
     const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
     let path = FieldPath::new("spec").child("accessModes");
@@ -229,7 +229,7 @@ pub(super) fn validate_access_modes(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The rule that an amount of storage is more than nothing.
+/// Checks that an amount of storage is greater than zero.
 pub(super) fn validate_positive(amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let amount = amount.as_str().unwrap_or_default();
     let digits = amount.trim_start_matches('+').split(|c: char| c.is_ascii_alphabetic()).next();
@@ -239,7 +239,7 @@ pub(super) fn validate_positive(amount: &Value, path: &FieldPath, errors: &mut F
     }
 }
 
-/// The rule on the name of a storage class or the like in `spec`.
+/// Validates the name of a storage class or similar class in `spec`.
 pub(super) fn validate_class(
     object: &Value,
     spec: &FieldPath,
@@ -254,7 +254,7 @@ pub(super) fn validate_class(
     }
 }
 
-/// The rule on `spec.volumeMode` that volumes and claims share.
+/// Validates `spec.volumeMode` of volumes and claims.
 pub(super) fn validate_volume_mode(object: &Value, errors: &mut FieldErrors) {
     const MODES: [&str; 2] = ["Block", "Filesystem"];
     let mode = text(object, "/spec/volumeMode");
@@ -265,7 +265,7 @@ pub(super) fn validate_volume_mode(object: &Value, errors: &mut FieldErrors) {
 
 fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate(new, errors);
-    // The one part of a source that may come later.
+    // The only part of a source that may be added later.
     let secret = "controllerExpandSecretRef";
     let may_come = non_null(old, &format!("/spec/csi/{secret}")).is_none();
     let source_of = |object: &Value, source: &str| {
@@ -283,7 +283,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate_attributes_class_stays(new, old, errors);
 }
 
-/// The rule that a volume or claim with a class of attributes keeps having one.
+/// Checks that a volume or claim with a VolumeAttributesClass keeps having one.
 pub(super) fn validate_attributes_class_stays(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let pointer = "/spec/volumeAttributesClassName";
     if non_null(old, pointer).is_some() && non_null(new, pointer).is_none() {
@@ -312,7 +312,7 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
     ]
 }
 
-/// An amount of storage; none is 0.
+/// Returns an amount of storage; 0 if absent.
 pub(super) fn amount(object: &Value, pointer: &str) -> String {
     match text(object, pointer) {
         "" => "0".to_owned(),
@@ -336,7 +336,7 @@ pub(super) fn access_modes(object: &Value, pointer: &str) -> String {
     short.join(",")
 }
 
-/// The phase of a volume or claim, for people.
+/// Returns the phase of a volume or claim for display.
 pub(super) fn phase(object: &Value) -> &str {
     match non_null(object, "/metadata/deletionTimestamp") {
         Some(_) => "Terminating",
@@ -344,14 +344,14 @@ pub(super) fn phase(object: &Value) -> &str {
     }
 }
 
-/// The storage class of a volume or claim; old objects name it in an annotation.
+/// Returns the storage class of a volume or claim; old objects name it in an annotation.
 pub(super) fn class(object: &Value) -> &str {
     non_null(object, "/metadata/annotations/volume.beta.kubernetes.io~1storage-class")
         .and_then(Value::as_str)
         .unwrap_or_else(|| text(object, "/spec/storageClassName"))
 }
 
-/// A text, or words for its absence.
+/// Returns a string, or a placeholder if absent.
 pub(super) fn or_unset<'a>(object: &'a Value, pointer: &str) -> &'a str {
     non_null(object, pointer).and_then(Value::as_str).unwrap_or("<unset>")
 }

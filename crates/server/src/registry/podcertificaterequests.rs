@@ -1,5 +1,5 @@
-//! PodCertificateRequests: a node asks for a certificate that one of its pods will use, and a signer
-//! issues, denies or fails, once and for all.
+//! PodCertificateRequests: a node requests a certificate for one of its pods, and a signer issues,
+//! denies or fails it, permanently.
 
 mod certificate_times;
 mod key_material;
@@ -27,7 +27,8 @@ pub(crate) const KIND: Kind = Kind {
     plural: "podcertificaterequests",
     singular: "podcertificaterequest",
     served: &[
-        // Stored in the version that can say everything: v1 has no place for the older proofs.
+        // Stored in the version that can represent everything: v1 has no fields for the older
+        // proofs.
         served("v1beta1", "io.k8s.api.certificates.v1beta1.PodCertificateRequest", None),
         served("v1", "io.k8s.api.certificates.v1.PodCertificateRequest", Some(STABLE)),
         served("v1alpha1", "io.k8s.api.certificates.v1alpha1.PodCertificateRequest", None),
@@ -105,7 +106,7 @@ const fn served(
     ServedVersion { group: "certificates.k8s.io", version, type_name, convert }
 }
 
-/// v1 without the older proofs. On the way in, defaulting puts back the places they have.
+/// Conversion of v1, which lacks the older proofs. On input, defaulting restores their fields.
 const STABLE: VersionConversion = VersionConversion {
     to_stored: |object| object,
     from_stored: |mut object| {
@@ -118,13 +119,13 @@ const STABLE: VersionConversion = VersionConversion {
     },
 };
 
-/// What became of the request.
+/// Returns the state of the request for display.
 fn state(object: &Value) -> &'static str {
     let settled = |kind: &str| has_condition(object, kind);
     [ISSUED, DENIED, FAILED].into_iter().find(|kind| settled(kind)).unwrap_or("Pending")
 }
 
-/// Whether the condition `kind` holds.
+/// Returns true if the condition `kind` is true.
 fn has_condition(object: &Value, kind: &str) -> bool {
     let mut conditions = list(object, "/status/conditions").iter();
     conditions.any(|c| text(c, "/type") == kind && text(c, "/status") == "True")

@@ -1,5 +1,5 @@
-//! Pods: stored, checked and watched here, and run by nobody. A node agent fills the projected
-//! volumes of the pods that are bound to its node.
+//! Pods: stored, validated and watched here, but not run. A node agent fills the projected volumes
+//! of pods bound to its node.
 
 mod admission_defaults;
 mod columns;
@@ -114,7 +114,7 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// Rules that nodes share with pods.
+/// Rules that nodes and pods share.
 pub(super) mod rules {
     pub(crate) use super::validate::{go_json, quantity, taint_effect};
 }

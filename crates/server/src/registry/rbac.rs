@@ -1,4 +1,4 @@
-//! Roles and the bindings that give them to somebody.
+//! Descriptors of roles and role bindings.
 
 mod validate;
 
@@ -9,10 +9,10 @@ use super::kind::{Kind, Scope, ServedVersion, TableColumn};
 use super::object_fields::{default, list, map, part, text};
 use super::table_cells;
 
-/// The group of all four kinds.
+/// API group of all four kinds.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// What may be done in a namespace.
+/// Descriptor of Role: permissions in a namespace.
 pub(crate) const ROLE: Kind = Kind {
     name: "Role",
     plural: "roles",
@@ -23,7 +23,7 @@ pub(crate) const ROLE: Kind = Kind {
     ..SHARED
 };
 
-/// What may be done anywhere.
+/// Descriptor of ClusterRole: cluster-wide permissions.
 pub(crate) const CLUSTER_ROLE: Kind = Kind {
     name: "ClusterRole",
     plural: "clusterroles",
@@ -35,7 +35,7 @@ pub(crate) const CLUSTER_ROLE: Kind = Kind {
     ..SHARED
 };
 
-/// Who may do it in a namespace.
+/// Descriptor of RoleBinding: grants a role in a namespace.
 pub(crate) const ROLE_BINDING: Kind = Kind {
     name: "RoleBinding",
     plural: "rolebindings",
@@ -63,7 +63,7 @@ pub(crate) const ROLE_BINDING: Kind = Kind {
     ..SHARED
 };
 
-/// Who may do it anywhere.
+/// Descriptor of ClusterRoleBinding: grants a role cluster-wide.
 pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
     name: "ClusterRoleBinding",
     plural: "clusterrolebindings",
@@ -106,8 +106,8 @@ const fn subjects(name: &'static str, description: &'static str) -> TableColumn 
     table_cells::wide(table_cells::column(name, description))
 }
 
-/// Fills in the API groups of the role and of users and groups; service accounts are in the core
-/// group, whose name is empty.
+/// Sets the API groups of the role and of users and groups; service accounts are in the core group,
+/// whose name is empty.
 fn default_binding(object: &mut Value) {
     default(part(object, "roleRef"), "apiGroup", GROUP);
     let Some(Value::Array(subjects)) = object.get_mut("subjects") else { return };

@@ -1,5 +1,4 @@
-//! ResourceSlices: devices that drivers offer. They are stored and served without behaviour of
-//! their own.
+//! ResourceSlices: devices that drivers provide. Stored and served only; nothing here acts on them.
 
 use std::collections::HashSet;
 
@@ -216,7 +215,7 @@ fn validate_device(device: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// The rule on names of attributes and capacities: an identifier, with or without a domain.
+/// Validates the name of an attribute or capacity: an identifier with an optional domain.
 fn validate_qualified(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let (domain, identifier) = match name.split_once('/') {
         None => (None, name),

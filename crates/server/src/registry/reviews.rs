@@ -1,4 +1,4 @@
-//! Questions: kinds that are posted and answered, and never stored.
+//! Review kinds: posted and answered, never stored.
 
 use super::kind::{Kind, ReviewKind, Scope, ServedVersion};
 
@@ -20,7 +20,7 @@ pub(crate) const TOKEN: Kind = Kind {
     ..question(ReviewKind::Token)
 };
 
-/// Whether somebody may do something.
+/// Descriptor of SubjectAccessReview: may a user perform an action?
 pub(crate) const SUBJECT_ACCESS: Kind = Kind {
     name: "SubjectAccessReview",
     plural: "subjectaccessreviews",
@@ -29,7 +29,7 @@ pub(crate) const SUBJECT_ACCESS: Kind = Kind {
     ..question(ReviewKind::SubjectAccess)
 };
 
-/// Whether somebody may do something in a namespace.
+/// Descriptor of LocalSubjectAccessReview: may a user perform an action in a namespace?
 pub(crate) const LOCAL_SUBJECT_ACCESS: Kind = Kind {
     name: "LocalSubjectAccessReview",
     plural: "localsubjectaccessreviews",
@@ -39,7 +39,7 @@ pub(crate) const LOCAL_SUBJECT_ACCESS: Kind = Kind {
     ..question(ReviewKind::LocalSubjectAccess)
 };
 
-/// Whether the caller may do something.
+/// Descriptor of SelfSubjectAccessReview: may the caller perform an action?
 pub(crate) const SELF_SUBJECT_ACCESS: Kind = Kind {
     name: "SelfSubjectAccessReview",
     plural: "selfsubjectaccessreviews",
@@ -48,7 +48,7 @@ pub(crate) const SELF_SUBJECT_ACCESS: Kind = Kind {
     ..question(ReviewKind::SelfSubjectAccess)
 };
 
-/// What the caller may do in a namespace.
+/// Descriptor of SelfSubjectRulesReview: what may the caller do in a namespace?
 pub(crate) const SELF_SUBJECT_RULES: Kind = Kind {
     name: "SelfSubjectRulesReview",
     plural: "selfsubjectrulesreviews",

@@ -1,5 +1,5 @@
-//! RuntimeClasses: ways to run containers. They are stored and served without behaviour of their
-//! own.
+//! RuntimeClasses: container runtime configurations. Stored and served only; nothing here acts on
+//! them.
 
 use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -22,7 +22,7 @@ pub(crate) const KIND: Kind = Kind {
         type_name: "io.k8s.api.node.v1.RuntimeClass",
         convert: None,
     }],
-    // Kubernetes looks the second description up in the wrong place and finds none.
+    // Kubernetes looks up the second description in the wrong type and finds none.
     columns: &[table_cells::NAME, table_cells::column("Handler", ""), table_cells::AGE],
     row: |object, now| {
         vec![
@@ -35,7 +35,7 @@ pub(crate) const KIND: Kind = Kind {
     validate_create: validate,
     validate_update: |new, old, errors| {
         if text(new, "/handler") != text(old, "/handler") {
-            // Declared in Kubernetes' schema, where the refused value is not at hand.
+            // A declarative rule in Kubernetes' schema, which does not show the rejected value.
             errors.invalid(&FieldPath::new("handler"), &Value::Null, "field is immutable");
         }
     },
@@ -47,7 +47,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
         let path = FieldPath::new("scheduling").child("nodeSelector");
         validate_labels(&path, selector, errors);
     }
-    // Declared in Kubernetes' schema, hence after the rules that are code there.
+    // Declared in Kubernetes' schema, hence reported after the rules that are code there.
     let (path, handler) = (FieldPath::new("handler"), text(object, "/handler"));
     if handler.is_empty() {
         errors.required(&path, "");

@@ -1,4 +1,4 @@
-//! Secrets: configuration that is not for everyone's eyes.
+//! Secrets: confidential configuration.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -60,7 +60,7 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// `stringData` is for writing only: its values end up in `data`, over those given there.
+/// `stringData` is write-only: its values are merged into `data` and take precedence.
 fn merge_string_data(object: &mut Value) {
     let Some(Value::Object(texts)) = map(object).remove("stringData") else { return };
     if texts.is_empty() {
@@ -88,7 +88,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
     validate_type(object, errors);
 }
 
-/// What the well-known types need.
+/// Validates the required data of well-known types.
 fn validate_type(object: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("data");
     let data = |key: &str| object.get("data").and_then(|data| data.get(key));
@@ -136,8 +136,8 @@ fn validate_docker(object: &Value, key: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether the bytes are a JSON object (or `null`), in the words of Go's decoder where they are
-/// known.
+/// Checks that the bytes are a JSON object (or `null`); errors use the wording of Go's decoder
+/// where known.
 fn json_object(bytes: &[u8]) -> Result<(), String> {
     let kind = match serde_json::from_slice::<Value>(bytes) {
         Ok(Value::Object(_) | Value::Null) => return Ok(()),

@@ -1,4 +1,4 @@
-//! ServiceAccounts: who a pod is.
+//! ServiceAccounts: identities of pods.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ pub(crate) const KIND: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// A reference to a secret of the same namespace needs its name only.
+/// A reference to a secret in the same namespace needs only its name.
 fn retain_names_only(object: &mut Value) {
     let Some(Value::Array(secrets)) = object.get_mut("secrets") else { return };
     for secret in secrets {

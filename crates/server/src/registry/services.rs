@@ -1,5 +1,4 @@
-//! Services: names for sets of pods. They are stored and served without behaviour of their own:
-//! no address or port is allocated.
+//! Services: names for sets of pods. Stored and served only: no address or port is allocated.
 
 mod validation;
 
@@ -150,7 +149,7 @@ fn defaults(object: &mut Value) {
     status.entry("loadBalancer").or_insert_with(|| json!({}));
 }
 
-/// `clusterIPs` repeats the one address that older clients set.
+/// `clusterIPs` repeats the single address that older clients set.
 fn repeat_cluster_ip(object: &mut Value) {
     let ip = text(object, "/spec/clusterIP").to_owned();
     if !ip.is_empty() && count(object, "/spec/clusterIPs") == 0 {
@@ -158,7 +157,7 @@ fn repeat_cluster_ip(object: &mut Value) {
     }
 }
 
-/// A client that does not repeat the address of a service does not mean to take it away.
+/// A client that omits the address of a service does not intend to remove it.
 fn restore_cluster_ip(new: &mut Value, old: &Value) {
     let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
     let given = count(new, "/spec/clusterIPs") > 0 || !text(new, "/spec/clusterIP").is_empty();
@@ -172,8 +171,8 @@ fn restore_cluster_ip(new: &mut Value, old: &Value) {
     }
 }
 
-/// A client that changes the type of a service and repeats the rest does not mean to keep what
-/// only the old type has.
+/// A client that changes the type of a service and repeats the other fields does not intend to keep
+/// those that only the old type has.
 fn drop_what_the_type_lost(new: &mut Value, old: &Value) {
     type Has = fn(&Value) -> bool;
     let named: Has = |object| text(object, "/spec/type") != "ExternalName";
@@ -209,7 +208,7 @@ fn drop_what_the_type_lost(new: &mut Value, old: &Value) {
     }
 }
 
-/// Whether anything outside the cluster can reach the service.
+/// Returns true if the service is reachable from outside the cluster.
 fn is_exposed(object: &Value) -> bool {
     match text(object, "/spec/type") {
         "NodePort" | "LoadBalancer" => true,

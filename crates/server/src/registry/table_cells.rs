@@ -1,4 +1,4 @@
-//! Columns and cells that the tables of many kinds share.
+//! Table columns and cells that many kinds share.
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -7,7 +7,7 @@ use windlass_api::timestamp;
 use super::kind::TableColumn;
 use super::object_fields::text;
 
-/// The column with the object's name.
+/// Column with the object's name.
 pub(crate) const NAME: TableColumn = TableColumn {
     name: "Name",
     kind: "string",
@@ -20,7 +20,7 @@ pub(crate) const NAME: TableColumn = TableColumn {
     priority: 0,
 };
 
-/// The column with the time since creation.
+/// Column with the object's age.
 pub(crate) const AGE: TableColumn = column(
     "Age",
     "CreationTimestamp is a timestamp representing the server time when this object was created. \
@@ -30,17 +30,17 @@ pub(crate) const AGE: TableColumn = column(
      https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
 );
 
-/// A column of texts that is always shown.
+/// Creates a string column that is always shown.
 pub(crate) const fn column(name: &'static str, description: &'static str) -> TableColumn {
     TableColumn { name, kind: "string", format: "", description, priority: 0 }
 }
 
-/// The same column for clients that want many.
+/// Returns the column with the priority of `-o wide`.
 pub(crate) const fn wide(column: TableColumn) -> TableColumn {
     TableColumn { priority: 1, ..column }
 }
 
-/// The same column for cells of another type (`integer`, `boolean`).
+/// Returns the column with another cell type (`integer`, `boolean`).
 pub(crate) const fn with_type(kind: &'static str, column: TableColumn) -> TableColumn {
     TableColumn { kind, ..column }
 }
@@ -50,12 +50,12 @@ pub(crate) fn name(object: &Value) -> Value {
     text(object, "/metadata/name").into()
 }
 
-/// How long ago the object was created, for people.
+/// Returns the object's age in human-readable form.
 pub(crate) fn age(object: &Value, now: OffsetDateTime) -> Value {
     since(text(object, "/metadata/creationTimestamp"), now).into()
 }
 
-/// How long ago an RFC 3339 time was, for people; `<unknown>` if there is none.
+/// Formats the time since an RFC 3339 timestamp; `<unknown>` if it is absent.
 pub(crate) fn since(timestamp: &str, now: OffsetDateTime) -> String {
     if is_zero_time(timestamp) {
         return "<unknown>".to_owned();
@@ -63,7 +63,7 @@ pub(crate) fn since(timestamp: &str, now: OffsetDateTime) -> String {
     windlass_api::age::age(timestamp, now)
 }
 
-/// Whether a time is absent, or the year 1 that stands for an absent one.
+/// Returns true if a time is absent or Go's zero time (year 1).
 pub(crate) fn is_zero_time(time: &str) -> bool {
     const ZERO: OffsetDateTime = time::macros::datetime!(0001-01-01 00:00 UTC);
     time.is_empty() || timestamp::parse(time).is_ok_and(|time| time == ZERO)

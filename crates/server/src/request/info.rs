@@ -1,12 +1,12 @@
-//! Which resource, or which other path, a URL names, and the verb that authorization sees.
+//! Maps URLs to resources or other paths, and to the verb for authorization.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-/// A request's place in the API, as authorization and routing see it.
+/// Target and verb of a request, for authorization and routing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// `get`, `list`, `watch`, `create`, … for resources; the lower-case method elsewhere.
+    /// Verb: `get`, `list`, `watch`, `create`, … for resources; the lower-case method elsewhere.
     pub verb: &'static str,
     /// Resource or non-resource path that the request addresses.
     pub target: RequestTarget,
@@ -23,16 +23,16 @@ pub enum RequestTarget {
     Path,
 }
 
-/// A resource path in its parts.
+/// The parts of a resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePath {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: String,
     /// API version within the group, for example `v1`.
     pub version: String,
-    /// Empty at cluster scope and for lists across namespaces.
+    /// Namespace; empty at cluster scope and for lists across namespaces.
     pub namespace: String,
-    /// Whether the path leads through the namespace; that of a namespace itself does not.
+    /// Whether the path leads through the namespace; false for a namespace itself.
     pub inside: bool,
     /// Plural resource name, for example `pods`.
     pub resource: String,
@@ -40,19 +40,19 @@ pub struct ResourcePath {
     pub subresource: String,
     /// Object name; empty for requests on a collection.
     pub name: String,
-    /// Whether the path has more parts than a resource can have.
+    /// Whether the path has surplus segments.
     pub surplus: bool,
-    /// A deprecated `/watch/` path: a watch, whatever the method and the query say.
+    /// Whether this is a deprecated `/watch/` path, a watch regardless of method and query.
     pub watch_path: bool,
 }
 
-/// A URL that names nothing: bad escapes, NUL, or a slash hidden in a segment.
+/// An invalid URL path: bad escapes, NUL, or an encoded slash in a segment.
 #[derive(Debug, PartialEq, Eq)]
 pub struct InvalidPath;
 
 impl RequestInfo {
-    /// Reads a request line. `watch` and `name_selected` come from the query: whether it asks
-    /// for a watch, and the name that `fieldSelector=metadata.name=…` pins.
+    /// Parses a request line. `watch` and `name_selected` come from the query: whether it requests
+    /// a watch, and the name required by `fieldSelector=metadata.name=…`.
     pub fn parse(
         method: &Method,
         raw_path: &str,
@@ -65,7 +65,7 @@ impl RequestInfo {
         let Some(mut resource) = resource_path(&segments) else {
             return Ok(RequestInfo { verb: plain_verb(method), target: RequestTarget::Path, path });
         };
-        // A named object is got, whatever the query says; only the old paths watch one.
+        // A named object is read with get whatever the query says; only deprecated paths watch one.
         let watch = watch && resource.name.is_empty();
         let verb = match resource.watch_path {
             true => "watch",
@@ -86,7 +86,7 @@ fn segments(raw_path: &str) -> Result<Vec<String>, InvalidPath> {
     let mut out = Vec::with_capacity(8);
     for raw in raw_path.split('/').filter(|s| !s.is_empty()) {
         let text = percent_decode_str(raw).decode_utf8().map_err(|_| InvalidPath)?;
-        // A decoded slash would change which resource the path names after it was read.
+        // A decoded slash would change which resource the path names.
         if text.contains(['/', '\0']) {
             return Err(InvalidPath);
         }

@@ -1,4 +1,4 @@
-//! Which form the client wants the answer in, and which form its body has.
+//! Negotiation of response and request media types.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -6,12 +6,12 @@ use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use super::query::QueryParameters;
 use crate::error::Error;
 
-/// How to write an answer.
+/// Format and view of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputOptions {
     /// Syntax of the response body: JSON or YAML.
     pub format: OutputFormat,
-    /// The object as it is, or one of the views on it.
+    /// The object itself, or a view of it.
     pub view: ObjectView,
     /// Whether to indent the body; set by `?pretty` or the user agent.
     pub pretty: bool,
@@ -26,7 +26,7 @@ pub enum OutputFormat {
     Yaml,
 }
 
-/// What of an object is asked for.
+/// Requested view of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectView {
     /// The whole object, in the requested version.
@@ -39,7 +39,7 @@ pub enum ObjectView {
     Discovery,
 }
 
-/// The versions of `meta.k8s.io` that views exist in.
+/// Versions of `meta.k8s.io` in which views exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the documentation: they are the wire values")]
 pub enum MetaVersion {
@@ -47,16 +47,16 @@ pub enum MetaVersion {
     V1beta1,
 }
 
-/// Which views an endpoint has.
+/// Views that an endpoint supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SupportedViews {
     /// Objects, tables and partial metadata: the views of ordinary resources.
     Resource,
     /// Objects and metadata: reviews, and subresources for which Kubernetes has no table converter.
     Untabled,
-    /// Only the object: `Status`, reviews, …
+    /// Only the object itself: `Status`, reviews, …
     None,
-    /// Discovery roots: plain or aggregated.
+    /// Discovery roots, plain or aggregated.
     Discovery,
 }
 
@@ -71,7 +71,7 @@ pub(crate) enum InputFormat {
     Protobuf,
 }
 
-/// The four ways to patch.
+/// The four patch types of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchType {
     /// JSON patch as specified in RFC 6902.
@@ -97,7 +97,7 @@ impl MetaVersion {
     }
 }
 
-/// Chooses the form of the answer from the `Accept` header.
+/// Chooses the response format from the `Accept` header.
 pub(crate) fn output(
     headers: &HeaderMap,
     query: &QueryParameters,
@@ -109,7 +109,7 @@ pub(crate) fn output(
         return Ok(OutputOptions { format: OutputFormat::Json, view: ObjectView::Object, pretty });
     }
     let mut clauses: Vec<AcceptClause<'_>> = accept.split(',').filter_map(clause).collect();
-    // A stable sort: among equals, the order of the header is the order of preference.
+    // Stable sort: among equals, the order of the header decides.
     clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality).then(b.specific.cmp(&a.specific)));
     let chosen = clauses.iter().find_map(|c| Some((c.format()?, c.view(views)?, c.pretty)));
     let Some((format, view, wants_pretty)) = chosen else {
@@ -118,7 +118,7 @@ pub(crate) fn output(
     Ok(OutputOptions { format, view, pretty: pretty || wants_pretty })
 }
 
-/// Reads the `Content-Type` of a body that holds an object.
+/// Parses the `Content-Type` of an object body.
 pub(crate) fn input(headers: &HeaderMap) -> Result<InputFormat, Error> {
     match media_type(headers).as_str() {
         "" | "application/json" => Ok(InputFormat::Json),
@@ -130,7 +130,7 @@ pub(crate) fn input(headers: &HeaderMap) -> Result<InputFormat, Error> {
     }
 }
 
-/// Reads the `Content-Type` of a patch.
+/// Parses the `Content-Type` of a patch.
 pub(crate) fn patch_type(headers: &HeaderMap) -> Result<PatchType, Error> {
     match media_type(headers).as_str() {
         "application/json-patch+json" => Ok(PatchType::Json),
@@ -156,7 +156,7 @@ struct AcceptClause<'a> {
     main: &'a str,
     sub: &'a str,
     quality: f32,
-    /// How few wildcards it has.
+    /// Specificity: higher with fewer wildcards.
     specific: u8,
     pretty: bool,
     as_kind: &'a str,
@@ -185,7 +185,7 @@ fn clause(text: &str) -> Option<AcceptClause<'_>> {
             "as" => clause.as_kind = value,
             "g" => clause.group = value,
             "v" => clause.version = value,
-            // `stream`, `profile`, `charset` and unknown ones do not change the answer.
+            // `stream`, `profile`, `charset` and unknown parameters do not affect the response.
             _ => {}
         }
     }

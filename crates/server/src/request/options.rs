@@ -1,4 +1,4 @@
-//! The query options of each verb, parsed and checked as Kubernetes checks them.
+//! Query options of each verb, parsed and validated as in Kubernetes.
 
 use std::time::Duration;
 
@@ -15,29 +15,29 @@ pub struct ListOptions {
     pub label_selector: String,
     /// Field selector as sent by the client; empty selects everything.
     pub field_selector: String,
-    /// Which state of the collection is meant.
+    /// Requested state of the collection.
     pub version: ResourceVersionMatch,
-    /// Page size; 0 for everything.
+    /// Page size; 0 returns everything.
     pub limit: usize,
-    /// The token of the page before.
+    /// Continue token of the previous page.
     pub continue_: String,
-    /// How long a watch lasts.
+    /// Requested duration of a watch.
     pub timeout: Option<Duration>,
     /// Whether the watcher accepts bookmark events (`allowWatchBookmarks`).
     pub bookmarks: bool,
-    /// A watch that begins with the current state and says when it is through.
+    /// Whether a watch starts with the current state and marks its end (`sendInitialEvents`).
     pub send_initial_events: Option<bool>,
 }
 
-/// Which state of a collection a read means.
+/// The state of a collection that a read requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResourceVersionMatch {
     /// No resource version given: the newest state, read consistently.
     #[default]
     Latest,
-    /// `0`: whatever is at hand.
+    /// `0`: any state, served from the cache.
     Any,
-    /// A state no older than this.
+    /// A state at least as new as this revision.
     NotOlderThan(u64),
     /// The state at exactly this revision; fails with 410 if it was compacted.
     Exact(u64),
@@ -46,22 +46,22 @@ pub enum ResourceVersionMatch {
 /// Options of create, update and patch.
 #[derive(Clone, Debug, Default)]
 pub struct WriteOptions {
-    /// Go through everything, store nothing.
+    /// Run all checks but store nothing.
     pub dry_run: bool,
-    /// What to do with unknown and duplicate fields.
+    /// Handling of unknown and duplicate fields.
     pub field_validation: FieldValidation,
-    /// Who is recorded as the writer; empty: the user agent.
+    /// Field manager to record; empty means the user agent.
     pub field_manager: String,
-    /// Server-side apply takes fields over from others.
+    /// Whether server-side apply takes over fields of other managers.
     pub force: Option<bool>,
 }
 
-/// What happens to fields the schema does not know.
+/// Handling of fields that the schema does not define.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldValidation {
     /// Unknown and duplicate fields are dropped without a warning.
     Ignore,
-    /// They are dropped with a warning each.
+    /// Unknown and duplicate fields are dropped with a warning each.
     #[default]
     Warn,
     /// Unknown and duplicate fields are rejected with 400.
@@ -71,22 +71,22 @@ pub enum FieldValidation {
 /// Options of delete, from the body or the query.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// Go through everything, delete nothing.
+    /// Run all checks but delete nothing.
     pub dry_run: bool,
-    /// The grace period the client asks for.
+    /// Requested grace period in seconds.
     pub grace_period: Option<i64>,
     /// Deletion policy for dependents; `None` if the client sends none.
     pub propagation: Option<DeletionPropagation>,
-    /// Delete only the object with this uid.
+    /// Precondition: delete only if the object has this UID.
     pub uid: Option<String>,
     /// Precondition: delete only if the object has this resource version.
     pub resource_version: Option<String>,
 }
 
-/// What happens to the dependents of a deleted object.
+/// Handling of the dependents of a deleted object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionPropagation {
-    /// They stay, without the owner.
+    /// Dependents stay, without the owner reference.
     Orphan,
     /// Dependents are garbage-collected after the owner is removed.
     Background,
@@ -95,7 +95,7 @@ pub enum DeletionPropagation {
 }
 
 impl ListOptions {
-    /// Reads and checks the options of a list, or with `watch` of a watch.
+    /// Parses and validates the options of a list, or with `watch` of a watch.
     pub fn parse(query: &QueryParameters, watch: bool) -> Result<ListOptions, Error> {
         let text = |name| query.first(name).unwrap_or_default().to_owned();
         let version = text("resourceVersion");
@@ -188,13 +188,13 @@ fn read_version(
         ("0", _) => ResourceVersionMatch::Any,
         (text, "Exact") => ResourceVersionMatch::Exact(parse_version(text)?),
         (text, "NotOlderThan") => ResourceVersionMatch::NotOlderThan(parse_version(text)?),
-        // The old rule, from before there was a match: a page of a given version is exact.
+        // Legacy rule without `resourceVersionMatch`: a page of a given version is exact.
         (text, _) if limit > 0 && !watch => ResourceVersionMatch::Exact(parse_version(text)?),
         (text, _) => ResourceVersionMatch::NotOlderThan(parse_version(text)?),
     })
 }
 
-/// Reads a resourceVersion, with the words of Go's number parser.
+/// Parses a resourceVersion, with the error texts of Go's number parser.
 pub(crate) fn parse_version(text: &str) -> Result<u64, Error> {
     let bad = |why: &str| {
         Error::BadRequest(format!(
@@ -216,7 +216,7 @@ fn number(query: &QueryParameters, name: &str) -> Result<Option<i64>, Error> {
 }
 
 impl WriteOptions {
-    /// Reads and checks the options of a write; `kind` is `CreateOptions` or its like.
+    /// Parses and validates the options of a write; `kind` is `CreateOptions` or similar.
     pub fn parse(query: &QueryParameters, kind: &str) -> Result<WriteOptions, Error> {
         let mut errors = FieldErrors::new();
         let manager = query.first("fieldManager").unwrap_or_default();
@@ -244,7 +244,7 @@ impl WriteOptions {
         Ok(WriteOptions { dry_run, field_validation, field_manager: manager.to_owned(), force })
     }
 
-    /// Checks what only a patch can get wrong, once its type is known.
+    /// Validates the options specific to patches, once the patch type is known.
     pub fn check_patch(&self, apply: bool) -> Result<(), Error> {
         let mut errors = FieldErrors::new();
         if apply && self.field_manager.is_empty() {
@@ -273,7 +273,7 @@ fn check_manager(errors: &mut FieldErrors, manager: &str) {
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut FieldErrors) -> bool {
     let values: Vec<&str> = values.collect();
     if values.iter().any(|v| *v != "All") {
-        // Kubernetes shows the whole list as the value.
+        // Kubernetes reports the whole list as the value.
         let shown = json!(values).to_string();
         errors.not_supported_raw(&FieldPath::new("dryRun"), &shown, &["All"]);
     }
@@ -281,7 +281,7 @@ fn dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut FieldErrors) 
 }
 
 impl DeleteOptions {
-    /// Reads the options from the query alone.
+    /// Parses the options from the query only.
     pub fn from_query(query: &QueryParameters) -> Result<DeleteOptions, Error> {
         let mut body = serde_json::Map::new();
         if let Some(period) = number(query, "gracePeriodSeconds")? {
@@ -300,7 +300,7 @@ impl DeleteOptions {
         DeleteOptions::from_value(&Value::Object(body))
     }
 
-    /// Reads the options from a decoded `DeleteOptions`.
+    /// Parses the options from a decoded `DeleteOptions`.
     pub fn from_value(body: &Value) -> Result<DeleteOptions, Error> {
         let mut errors = FieldErrors::new();
         let orphan = body["orphanDependents"].as_bool();

@@ -2,19 +2,19 @@
 
 use percent_encoding::percent_decode_str;
 
-/// The decoded pairs of a query string, in order.
+/// Decoded pairs of a query string, in order.
 #[derive(Clone, Debug, Default)]
 pub struct QueryParameters(Vec<(String, String)>);
 
 impl QueryParameters {
-    /// Decodes a raw query. What is no UTF-8 becomes U+FFFD, which no name or selector may contain;
-    /// a broken escape stays as it is.
+    /// Decodes a raw query. Invalid UTF-8 becomes U+FFFD, which no name or selector may contain; an
+    /// invalid escape is kept as it is.
     pub fn parse(raw: Option<&str>) -> QueryParameters {
         let pairs = raw.unwrap_or_default().split('&').filter(|p| !p.is_empty());
         QueryParameters(pairs.map(pair).collect())
     }
 
-    /// The first value under `name`.
+    /// Returns the first value of `name`.
     pub fn first(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
     }
@@ -24,8 +24,8 @@ impl QueryParameters {
         self.0.iter().filter(move |(n, _)| n == name).map(|(_, v)| v.as_str())
     }
 
-    /// The flag under `name` as Kubernetes reads it: absent, `0` and `false` are false, anything
-    /// else, even nothing, is true. `None` when it is absent.
+    /// Returns the flag `name` as Kubernetes parses it: `0` and `false` are false, any other value,
+    /// even an empty one, is true. `None` if absent.
     pub fn flag(&self, name: &str) -> Option<bool> {
         self.first(name).map(|v| v != "0" && !v.eq_ignore_ascii_case("false"))
     }

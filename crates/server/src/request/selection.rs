@@ -1,4 +1,4 @@
-//! Which objects of a collection a list, watch or deletecollection is about.
+//! Scope and selectors of list, watch and deletecollection.
 
 use windlass_api::selector::{fields, labels};
 
@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::object::Object;
 use crate::registry::kind::{Kind, Scope};
 
-/// The scope and selectors of a request on a collection.
+/// Scope and selectors of a collection request.
 #[derive(Clone, Debug)]
 pub struct ObjectSelection {
-    /// `namespace/`, or empty for all.
+    /// Key prefix `namespace/`; empty for all namespaces.
     pub scope: String,
     labels: labels::LabelSelector,
     fields: Vec<FieldMatch>,
@@ -32,7 +32,7 @@ enum FieldSource {
 }
 
 impl ObjectSelection {
-    /// Reads the selectors; unknown fields and bad syntax are 400.
+    /// Parses the selectors; unknown fields and invalid syntax are a 400.
     pub fn parse(kind: &Kind, namespace: &str, options: &ListOptions) -> Result<Self, Error> {
         let bad = |e: String| Error::BadRequest(e);
         let labels = labels::LabelSelector::parse(&options.label_selector)
@@ -50,7 +50,7 @@ impl ObjectSelection {
         Ok(ObjectSelection { scope, labels, fields })
     }
 
-    /// Narrows the selection to one name, unless it is empty.
+    /// Restricts the selection to one name, unless it is empty.
     pub fn restrict_to_name(&mut self, name: &str) {
         if !name.is_empty() {
             self.fields.push(FieldMatch {
@@ -61,25 +61,25 @@ impl ObjectSelection {
         }
     }
 
-    /// Whether an object is meant. The scope is checked too.
+    /// Returns true if the object is in scope and matches the selectors.
     pub fn matches(&self, object: &Object) -> bool {
         (self.scope.is_empty() || object.key.starts_with(&self.scope))
             && self.labels.matches(|key| object.label(key))
             && self.fields.iter().all(|test| test.is_met(object))
     }
 
-    /// Whether every object of the scope is meant.
+    /// Returns true if every object in scope matches.
     pub fn is_everything(&self) -> bool {
         self.fields.is_empty() && self.labels.is_everything()
     }
 
-    /// The one name that can match, if a selector pins it.
+    /// Returns the only name that can match, if a selector requires one.
     pub fn pinned_name(&self) -> Option<&str> {
         let pinned = self.fields.iter().find(|t| t.equal && matches!(t.source, FieldSource::Name));
         pinned.map(|t| t.value.as_str())
     }
 
-    /// The key of the one object that can match, if there is only one.
+    /// Returns the key of the only object that can match, if there is one.
     pub fn single_key(&self, kind: &Kind) -> Option<String> {
         let name = self.pinned_name()?;
         let is_whole = !self.scope.is_empty() || kind.scope != Scope::Namespaced;

@@ -44,7 +44,7 @@ fn certificate(
     windlass_pki::Certificate::from_der(&CertificateDer::from(issue(ca, &leaf).unwrap())).unwrap()
 }
 
-/// Presents a certificate whatever it is; rustls' own way checks it first.
+/// Presents any certificate; rustls' own resolver validates it first.
 struct FixedCertResolver(Arc<CertifiedKey>);
 
 impl fmt::Debug for FixedCertResolver {
@@ -63,7 +63,7 @@ impl ResolvesClientCert for FixedCertResolver {
     }
 }
 
-/// A client that trusts any server.
+/// A verifier that trusts any server certificate.
 #[derive(Debug)]
 struct AnyServerCertVerifier(Arc<CryptoProvider>);
 
@@ -102,8 +102,8 @@ impl ServerCertVerifier for AnyServerCertVerifier {
     }
 }
 
-/// The certificates that the server has after a handshake with a client that presents `chain` and signs
-/// with `key`.
+/// Returns the certificates that the server sees after a handshake with a client that presents
+/// `chain` and signs with `key`.
 fn handshake(
     version: &'static SupportedProtocolVersion,
     chain: Vec<CertificateDer<'static>>,
@@ -152,7 +152,7 @@ fn certificates_of_all_versions_come_through_the_handshake() {
             assert_eq!(chain, std::slice::from_ref(certificate));
             let verified = cas.verify(&chain, OffsetDateTime::now_utc()).unwrap();
             assert_eq!(verified.user.unwrap().name, "jane");
-            // Somebody else's certificate.
+            // A stolen certificate without its key.
             let thief = PrivateKey::generate().unwrap();
             let refused = handshake(version, vec![certificate.clone()], &thief).unwrap_err();
             assert!(matches!(refused, rustls::Error::InvalidCertificate(_)), "{refused}");

@@ -1,9 +1,9 @@
-//! What a service-account token says.
+//! Claims of a service account token.
 
 use serde::Deserialize;
 
-/// The claims of a token, as far as they matter here. One that lacks what every token of ours has
-/// cannot be read, and neither can one that says a thing twice.
+/// The claims of a token that are evaluated here. Tokens that lack a claim common to all our
+/// tokens, or that repeat a claim, are rejected.
 #[derive(Deserialize)]
 pub struct TokenClaims {
     /// `iss`: URL of the server that issued the token.
@@ -12,10 +12,10 @@ pub struct TokenClaims {
     /// `sub`: user name of the account, `system:serviceaccount:<namespace>:<name>`.
     #[serde(rename = "sub")]
     pub subject: String,
-    /// Whom it may be shown to.
+    /// `aud`: audiences that the token is valid for.
     #[serde(rename = "aud", deserialize_with = "one_or_more")]
     pub audiences: Vec<String>,
-    /// Until when it holds, in seconds since 1970.
+    /// `exp`: expiry in seconds since the epoch.
     #[serde(rename = "exp")]
     pub expiry: i64,
     /// `nbf`: seconds since the epoch before which the token is invalid.
@@ -27,12 +27,12 @@ pub struct TokenClaims {
     /// `jti`: unique ID of the token; recorded with the user it authenticates.
     #[serde(rename = "jti")]
     pub id: Option<String>,
-    /// The account, and what the token is bound to.
+    /// Service account and bound objects of the token.
     #[serde(rename = "kubernetes.io")]
     pub kubernetes: KubernetesClaims,
 }
 
-/// Which account a token is for, and the objects that it does not outlive.
+/// Service account of a token, and the objects whose deletion invalidates it.
 #[derive(Deserialize)]
 pub struct KubernetesClaims {
     /// Namespace of the service account and of the bound objects.
@@ -40,25 +40,25 @@ pub struct KubernetesClaims {
     /// Service account by name and UID; both must still match.
     #[serde(rename = "serviceaccount")]
     pub account: ClaimReference,
-    /// The pod it was made for.
+    /// Pod that the token is bound to.
     pub pod: Option<ClaimReference>,
-    /// The secret it is bound to.
+    /// Secret that the token is bound to.
     pub secret: Option<ClaimReference>,
-    /// The node it is bound to; with a pod, the node that the pod is on.
+    /// Node that the token is bound to; with a pod, the pod's node.
     pub node: Option<ClaimReference>,
 }
 
-/// An object, and which one of those that have had its name.
+/// Name and UID of an object.
 #[derive(Deserialize)]
 pub struct ClaimReference {
     /// Name of the object when the token was issued.
     pub name: String,
-    /// Its UID. The node of a pod may not have been known by one.
+    /// UID of the object; may be empty for the node of a pod.
     #[serde(default)]
     pub uid: String,
 }
 
-/// RFC 7519 §4.1.3: a single audience may stand alone.
+/// RFC 7519 §4.1.3: a single audience may be a plain string.
 fn one_or_more<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

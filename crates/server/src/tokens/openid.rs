@@ -1,4 +1,4 @@
-//! What others need to check service-account tokens themselves: OpenID Connect's discovery.
+//! OpenID Connect discovery, with which others verify service account tokens.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,8 @@ pub(crate) const KEYS_PATH: &str = "/openid/v1/jwks";
 pub(crate) const CONFIGURATION_PATH: &str = "/.well-known/openid-configuration";
 
 impl TokenVerifier {
-    /// The description of the issuer; none if its name is no address that OpenID Connect allows.
+    /// Returns the provider configuration; `None` if the issuer is not a URL that OpenID Connect
+    /// allows.
     pub fn configuration(&self) -> Option<Value> {
         let uri = self.published_at()?;
         let keys = self.keys.load();
@@ -30,7 +31,7 @@ impl TokenVerifier {
         }))
     }
 
-    /// The keys that tokens may be signed with.
+    /// Returns the keys that may sign tokens.
     pub fn key_set(&self) -> Option<Value> {
         self.published_at()?;
         let keys: Vec<Value> = self.keys.load().keys.iter().map(web_key).collect();

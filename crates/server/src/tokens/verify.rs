@@ -1,4 +1,4 @@
-//! Checks who signed a service-account token.
+//! Verifies signatures of service account tokens.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use super::claims::TokenClaims;
 use super::key_id;
 use crate::limits;
 
-/// Knows the tokens of this server: by whom they are issued, with which keys, and for whom.
+/// Verifies tokens of this server by issuer, keys and audiences.
 pub struct TokenVerifier {
     issuers: Vec<String>,
     audiences: Vec<String>,
@@ -22,7 +22,7 @@ pub struct TokenVerifier {
     pub(super) keys: ArcSwap<KeySet>,
 }
 
-/// Why tokens could not be checked at all.
+/// Why a verifier cannot be configured.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum VerifierError {
@@ -34,11 +34,11 @@ pub enum VerifierError {
     BadKey(windlass_pki::Error),
 }
 
-/// Why a token is not known to be ours.
+/// Why a token is not accepted as one of this server.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum TokenRejection {
-    /// It does not even claim to be. Another authenticator may know it.
+    /// The issuer is another one; another authenticator may accept the token.
     #[error("not a token of this issuer")]
     NotOurs,
     #[error("invalid signature, no keys found")]
@@ -50,8 +50,8 @@ pub enum TokenRejection {
 }
 
 impl TokenVerifier {
-    /// Takes tokens of `issuers` (the first is the one that signs here) by `keys`. Without
-    /// `audiences` the server is the audience that its issuers name.
+    /// Accepts tokens of `issuers` (the first signs new tokens) that are signed by `keys`. Without
+    /// `audiences`, the issuers are the server's audiences.
     pub fn new(
         issuers: Vec<String>,
         audiences: Vec<String>,
@@ -65,25 +65,26 @@ impl TokenVerifier {
         Ok(TokenVerifier { issuers, audiences, jwks_uri: None, keys })
     }
 
-    /// Tells clients to fetch the keys from another address than the issuer's.
+    /// Publishes another JWKS URL than the issuer's.
     #[must_use]
     pub fn with_jwks_uri(mut self, uri: Option<String>) -> TokenVerifier {
         self.jwks_uri = uri;
         self
     }
 
-    /// Replaces the keys. What the old ones vouched for is forgotten with them.
+    /// Replaces the keys and clears the cache of verified tokens.
     pub fn replace_keys(&self, keys: &[PublicKey]) -> Result<(), VerifierError> {
         self.keys.store(Arc::new(KeySet::new(keys)?));
         Ok(())
     }
 
-    /// The keys of this moment.
+    /// Returns the current key set.
     pub fn current_keys(&self) -> Arc<KeySet> {
         self.keys.load_full()
     }
 
-    /// Whether the keys have not been replaced since [`TokenVerifier::current_keys`] returned these.
+    /// Returns true if the keys have not been replaced since [`TokenVerifier::current_keys`]
+    /// returned these.
     pub fn is_current(&self, keys: &Arc<KeySet>) -> bool {
         Arc::ptr_eq(&self.keys.load(), keys)
     }
@@ -93,13 +94,13 @@ impl TokenVerifier {
         self.issuers.first().map_or("", String::as_str)
     }
 
-    /// The audiences that this server is.
+    /// Returns the audiences of this server.
     pub fn audiences(&self) -> &[String] {
         &self.audiences
     }
 
-    /// The claims of a token that one of the issuers signed. Whether they hold now is not looked
-    /// at: that changes from request to request, and the signature does not.
+    /// Returns the claims of a token signed by one of the issuers. Does not check their validity in
+    /// time, which changes between requests while the signature does not.
     pub fn verify(&self, token: &str) -> Result<Arc<TokenClaims>, TokenRejection> {
         if token.len() > limits::TOKEN {
             return Err(TokenRejection::NotOurs);
@@ -118,13 +119,13 @@ impl TokenVerifier {
         let (message, signature) = token.rsplit_once('.').ok_or(TokenRejection::NotOurs)?;
         let (header, payload) = message.split_once('.').ok_or(TokenRejection::NotOurs)?;
         let signature = URL_SAFE_NO_PAD.decode(signature).map_err(|_| TokenRejection::NotOurs)?;
-        // A dot left in the payload is no base64, so there are three parts.
+        // A remaining dot in the payload is invalid base64, so there are exactly three parts.
         let claimed: UnverifiedClaims = part(payload).ok_or(TokenRejection::NotOurs)?;
         if !self.issuers.contains(&claimed.iss) {
             return Err(TokenRejection::NotOurs);
         }
         let header: JwsHeader = part(header).ok_or(TokenRejection::NotOurs)?;
-        // RFC 7515 §4.1.11: what is critical must be understood, and nothing is here.
+        // RFC 7515 §4.1.11: critical extensions must be understood, and none are supported.
         if header.crit.is_some() {
             return Err(TokenRejection::NotOurs);
         }
@@ -142,8 +143,8 @@ impl TokenVerifier {
     }
 }
 
-/// The header of a token. `jwk`, `jku` and `x5c` in it are not looked at: a token does not say
-/// which key to trust.
+/// The header of a token. `jwk`, `jku` and `x5c` are ignored: a token does not choose the key to
+/// trust.
 #[derive(Deserialize)]
 struct JwsHeader {
     alg: String,
@@ -151,7 +152,7 @@ struct JwsHeader {
     crit: Option<IgnoredAny>,
 }
 
-/// What a token says before it is known to be true.
+/// Claims before the signature is verified.
 #[derive(Deserialize)]
 struct UnverifiedClaims {
     iss: String,
@@ -161,7 +162,7 @@ fn part<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(text).ok()?).ok()
 }
 
-/// The keys of a moment, and the tokens that they were found to have signed.
+/// A key set, and the tokens that it has verified.
 pub struct KeySet {
     pub(super) keys: Vec<VerificationKey>,
     verified: Mutex<VerifiedTokenCache>,
@@ -172,7 +173,7 @@ pub(super) struct VerificationKey {
     pub jws: JwsKey,
 }
 
-/// Tokens by their SHA-256, the oldest of which make room.
+/// Verified tokens by SHA-256; the oldest are evicted.
 #[derive(Default)]
 struct VerifiedTokenCache {
     claims: HashMap<[u8; 32], Arc<TokenClaims>>,

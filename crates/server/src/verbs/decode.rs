@@ -1,4 +1,4 @@
-//! From a request body to an object in the stored form, with everything odd about it told.
+//! Decodes request bodies to objects, and collects warnings.
 
 use std::collections::BTreeSet;
 
@@ -14,32 +14,32 @@ use crate::registry::kind::{Kind, ServedVersion};
 use crate::request::negotiation::{InputFormat, input};
 use crate::request::options::FieldValidation;
 
-/// What an endpoint expects in a body.
+/// The type that an endpoint expects in a body.
 #[derive(Clone, Copy)]
 pub(crate) struct ExpectedType {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'static str,
     /// API version of the endpoint, for example `v1`.
     pub version: &'static str,
     /// Kind that the body must be, for example `Pod`.
     pub kind: &'static str,
-    /// Its type in the schema.
+    /// Name of the type in the schema.
     pub type_name: &'static str,
 }
 
-/// What is shown in the place of a secret, in Kubernetes' words.
+/// Replacement for secret values in messages, in Kubernetes' words.
 pub(crate) const REDACTED: &str = "<secret contents redacted>";
 
-/// A body that was read.
+/// A decoded request body with its warnings.
 pub(crate) struct DecodedRequest {
-    /// In normal form, in the version it came in.
+    /// The normalized object, in the submitted version.
     pub value: Value,
     /// Texts for the `Warning` headers of the response, in order.
     pub warnings: Vec<String>,
 }
 
 impl ExpectedType {
-    /// What the endpoint of a kind in a version expects.
+    /// Returns the type that the endpoint of a kind expects in a version.
     pub(crate) fn object(kind: &Kind, served: &ServedVersion) -> ExpectedType {
         ExpectedType {
             group: served.group,
@@ -49,8 +49,8 @@ impl ExpectedType {
         }
     }
 
-    /// Whether what is sent is a secret as a whole, so that no error may show a part of it. Here
-    /// Kubernetes shows more.
+    /// Returns true if the whole body is secret, so that no error may quote it. Kubernetes reveals
+    /// more here.
     pub(crate) fn is_secret(&self) -> bool {
         matches!(self.kind, "Secret" | "TokenRequest" | "TokenReview")
     }
@@ -69,7 +69,7 @@ impl ExpectedType {
     }
 }
 
-/// Reads an object of the expected kind.
+/// Decodes an object of the expected kind.
 pub(crate) fn object(
     call: &RequestContext<'_>,
     expected: ExpectedType,
@@ -87,12 +87,12 @@ pub(crate) fn object(
     Ok(draft)
 }
 
-/// Takes out owners that are named again, and says so.
+/// Removes duplicate owner references, with a warning.
 pub(crate) fn dedup_owner_references(draft: &mut DecodedRequest) {
     let Some(Value::Array(owners)) = draft.value.pointer_mut("/metadata/ownerReferences") else {
         return;
     };
-    // Sets: a body has room for a hundred thousand owners.
+    // Sets, because a body can contain a hundred thousand owners.
     let (mut seen, mut again) = (BTreeSet::new(), BTreeSet::new());
     owners.retain(|owner| {
         let first = seen.insert(owner.to_string());
@@ -109,8 +109,8 @@ pub(crate) fn dedup_owner_references(draft: &mut DecodedRequest) {
     }
 }
 
-/// Reads an object of the expected kind whatever version it says it has, as `DeleteOptions` come in
-/// the version of the object they delete.
+/// Decodes an object of the expected kind in any version, because `DeleteOptions` come in the
+/// version of the object they delete.
 pub(crate) fn any_version(
     call: &RequestContext<'_>,
     expected: ExpectedType,
@@ -129,7 +129,7 @@ pub(crate) fn any_version(
     in_normal_form(expected, value, duplicates, validation)
 }
 
-/// Brings a decoded object into normal form and deals with what the schema does not know.
+/// Normalizes a decoded object and handles unknown fields.
 pub(crate) fn in_normal_form(
     expected: ExpectedType,
     value: Value,
@@ -147,8 +147,8 @@ pub(crate) fn in_normal_form(
     )
 }
 
-/// As [`in_normal_form`], for what is applied: a field that the schema does not know is refused
-/// when the object is merged, however lenient the validation.
+/// Like [`in_normal_form`], for server-side apply: unknown fields are rejected when the object is
+/// merged, however lenient the validation.
 pub(crate) fn applied_in_normal_form(
     expected: ExpectedType,
     value: Value,
@@ -180,8 +180,8 @@ fn apply_field_validation(
     }
 }
 
-/// As [`in_normal_form`], for the result of a patch: there Kubernetes calls a failure an invalid
-/// patch, and shows it as `shown` says.
+/// Like [`in_normal_form`], for the result of a patch: Kubernetes reports an error as an invalid
+/// patch, displayed as `shown`.
 pub(crate) fn patched_in_normal_form(
     expected: ExpectedType,
     value: Value,
@@ -212,7 +212,7 @@ fn invalid_patch(shown: &str, why: &str) -> Error {
     Error::Invalid { group, kind, name, errors }
 }
 
-/// A value as Go prints it, which is how Kubernetes shows a strategic merge patch.
+/// Formats a value like Go, as Kubernetes shows a strategic merge patch.
 pub(crate) fn as_go_prints(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),
@@ -267,7 +267,7 @@ fn protobuf(
     })
 }
 
-/// Checks what the object says it is; what it does not say is what the path says.
+/// Checks the object's kind and version; absent ones default to those of the path.
 fn check_type(
     call: &RequestContext<'_>,
     expected: ExpectedType,

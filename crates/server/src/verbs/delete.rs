@@ -1,4 +1,4 @@
-//! DELETE: an object, at once or when its finalizers are done; and whole collections.
+//! DELETE: an object, immediately or after its finalizers, and whole collections.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::object::Object;
 use crate::request::info::ResourcePath;
 use crate::request::options::{DeleteOptions, FieldValidation, ListOptions};
 
-/// Deletes the object the path names.
+/// Deletes the object named in the path.
 pub(crate) async fn delete(
     call: &RequestContext<'_>,
     body: &Bytes,
@@ -25,7 +25,7 @@ pub(crate) async fn delete(
     delete_one(call, &options).await
 }
 
-/// Deletes what the path and the query select, one by one, and returns what it was.
+/// Deletes the selected objects one by one, and returns them.
 pub(crate) async fn delete_collection(
     call: &RequestContext<'_>,
     body: &Bytes,
@@ -55,7 +55,7 @@ async fn delete_each(
         };
         let one = RequestContext { path: &path, ..*call };
         match delete_one(&one, options).await {
-            // Somebody else deleted it in the meantime: that is what was wanted.
+            // It was deleted concurrently, which is the desired result.
             Ok(_) | Err(Error::NotFound(_)) => {}
             Err(other) => return Err(other),
         }
@@ -77,7 +77,7 @@ fn options(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOptions, Err
     DeleteOptions::from_value(&draft.value)
 }
 
-/// Deletes the object the path names, with options read already.
+/// Deletes the object named in the path, with parsed options.
 pub(crate) async fn delete_one(
     call: &RequestContext<'_>,
     options: &DeleteOptions,

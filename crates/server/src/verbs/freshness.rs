@@ -1,10 +1,9 @@
-//! Which state a write looks at, where other servers write to the same store.
+//! Freshness of the state that a write is based on, when other servers share the store.
 //!
-//! The store takes a change only of the state that it was made of, so a write may be prepared on
-//! what the cache shows, late as that may be. Only three outcomes are not the store's word: a
-//! refusal, a change that changes nothing, and a dry run. These are told to nobody before the cache
-//! has caught up. What else a check looks at, such as the namespace, is as old as an informer of
-//! kube-apiserver's may be.
+//! The store accepts a change only if its base is current, so a write may be prepared from the
+//! cache even if that is stale. Only three outcomes are not confirmed by the store: a rejection, a
+//! no-op and a dry run. These are returned only after the cache has caught up. Other state that
+//! checks read, such as the namespace, is as stale as an informer of kube-apiserver may be.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,8 +13,7 @@ use super::write_path::preconditions::modified;
 use crate::error::Error;
 use crate::object::Object;
 
-/// Carries out a write on what the cache shows and, if that is refused, once more on the newest
-/// state.
+/// Performs a write on the cached state and, if rejected, retries on the newest state.
 pub(crate) async fn write_and_retry<T, F>(
     call: &RequestContext<'_>,
     attempt: impl Fn() -> F,
@@ -36,7 +34,7 @@ where
     }
 }
 
-/// The object, if it is certainly still there as it is; else a conflict.
+/// Returns the object if it is confirmed unchanged; else a conflict.
 pub(crate) async fn confirm_unchanged(
     call: &RequestContext<'_>,
     object: Arc<Object>,
@@ -48,17 +46,17 @@ pub(crate) async fn confirm_unchanged(
     }
 }
 
-/// Whether nothing is to be tried on a state that may be old: where nothing is sent to the store,
-/// and where the cache hears nothing from it.
+/// Returns true if a stale state must not be tried first: when nothing is sent to the store, or
+/// when the cache is cut off from it.
 fn must_catch_up_first(call: &RequestContext<'_>) -> bool {
     call.query.first("dryRun").is_some() || call.server.store.lost_since().is_some()
 }
 
-/// Whether a refusal may be due to what the cache did not show yet.
+/// Returns true if a rejection may be caused by a stale cache.
 fn may_be_stale(call: &RequestContext<'_>, error: &Error) -> bool {
     match error {
         Error::Warned(_, inner) => may_be_stale(call, inner),
-        // A POST hears that from the store itself.
+        // For a POST, this comes from the store itself.
         Error::AlreadyExists { .. } => !call.path.name.is_empty(),
         Error::BadRequest(_)
         | Error::Forbidden(..)

@@ -1,4 +1,4 @@
-//! GET of a collection: all of it or in pages, now or as of a revision.
+//! GET of a collection: complete or in pages, current or at a revision.
 
 use std::sync::Arc;
 
@@ -18,19 +18,19 @@ use crate::request::selection::ObjectSelection;
 
 /// A page of a collection.
 pub(crate) struct ObjectList {
-    /// The revision it is the state of.
+    /// Store revision of the page.
     pub revision: u64,
-    /// The objects, in key order.
+    /// The selected objects, in key order.
     pub objects: Vec<Arc<Object>>,
-    /// More objects, which are in no cache and too large to be held together.
+    /// Further uncached objects, too large to hold in memory together.
     pub rest: Option<HistoricalObjects>,
-    /// The token for the next page; empty at the end.
+    /// Continue token of the next page; empty at the end.
     pub continue_: String,
-    /// How many objects follow, where that is known.
+    /// Number of objects that follow, if known.
     pub remaining: Option<usize>,
 }
 
-/// Where a list goes on: opaque to clients, in Kubernetes' own form.
+/// Continue token of a list: opaque to clients, in Kubernetes' format.
 #[derive(Debug, Serialize, Deserialize)]
 struct ContinueToken {
     v: String,
@@ -38,15 +38,15 @@ struct ContinueToken {
     start: String,
 }
 
-/// How many objects of a past state are read from the store at first, before it is known how large they are.
+/// Objects of a past revision in the first read, before their size is known.
 const READ_AT_FIRST: usize = 500;
-/// About how many bytes of a past state are read from the store at once: etcd walks over all keys that follow for every
-/// page, so pages must not be short.
+/// Approximate bytes of a past revision read at once: for every page etcd walks over all following
+/// keys, so pages must not be short.
 const READ_BYTES: usize = 4 * 1024 * 1024;
 
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
-/// Lists what the path and the options select.
+/// Lists the objects selected by the path and the options.
 pub(crate) async fn list(
     call: &RequestContext<'_>,
     options: &ListOptions,
@@ -57,8 +57,8 @@ pub(crate) async fn list(
     } else {
         let token = read_token(options)?;
         let at = (token.rv > 0).then_some(token.rv as u64);
-        // A state still to come was not shown by this server: to go on from it would be to make
-        // one up.
+        // A revision in the future was not returned by this server: continuing from it would invent
+        // a state.
         let unseen = || at.is_some_and(|at| call.cache().is_ok_and(|cache| cache.revision() < at));
         if at.is_none() || unseen() {
             call.server.catch_up().await?;
@@ -78,7 +78,7 @@ pub(crate) async fn list(
     Ok(finish(page, &selection))
 }
 
-/// The exact revision to list at; `None` for the current one.
+/// Returns the exact revision to list at; `None` for the current one.
 async fn start_version(
     call: &RequestContext<'_>,
     version: ResourceVersionMatch,
@@ -104,12 +104,12 @@ struct ListPage {
     revision: u64,
     objects: Vec<Arc<Object>>,
     rest: Option<HistoricalObjects>,
-    /// The key to go on after.
+    /// Key after which to continue the list.
     next: Option<String>,
     remaining: usize,
 }
 
-/// Reads the state in the cache; `None` if the kind has changed too much since the revision asked for.
+/// Lists from the cache; `None` if the window no longer covers the requested revision.
 fn list_from_cache(
     call: &RequestContext<'_>,
     selection: &ObjectSelection,
@@ -119,7 +119,7 @@ fn list_from_cache(
 ) -> Result<Option<ListPage>, Error> {
     let cache = call.cache()?;
     let past = at.filter(|at| cache.last() > *at);
-    // What the store has forgotten is over for everybody.
+    // A compacted revision is expired for everybody.
     if past.is_some_and(|at| at < call.server.store.floor()) {
         return Ok(None);
     }
@@ -130,7 +130,7 @@ fn list_from_cache(
         && !(selection.scope.is_empty()
             && call.kind.scope == crate::registry::kind::Scope::Namespaced)
     {
-        // One lookup instead of a walk: every kubelet and every `kubectl wait` asks this way.
+        // One lookup instead of a walk: every kubelet and every `kubectl wait` lists this way.
         let (found, revision) = cache.get_at(&format!("{}{name}", selection.scope));
         let objects = found.into_iter().filter(|o| selection.matches(o)).collect();
         return Ok(Some(ListPage { revision, objects, rest: None, next: None, remaining: 0 }));
@@ -141,10 +141,10 @@ fn list_from_cache(
             (taken, more) = (taken + 1, false);
             return WalkAction::Include;
         }
-        // As in Kubernetes, there may be more as long as there are objects, selected or not.
+        // As in Kubernetes, more pages may follow while there are objects, selected or not.
         more = true;
         remaining += 1;
-        // Only an unselected list says how many follow, so only it must count them.
+        // Only a list without selectors reports how many follow, so only it must count them.
         if taken == limit && !everything { WalkAction::Stop } else { WalkAction::Skip }
     };
     let snapshot = match past {
@@ -152,7 +152,7 @@ fn list_from_cache(
         None => Some(cache.snapshot(&selection.scope, after, keep)),
     };
     let Some(snapshot) = snapshot else { return Ok(None) };
-    // A change may have come between the first look and the snapshot.
+    // A change may have happened between the first check and the snapshot.
     if at.is_some_and(|at| snapshot.last > at) {
         return Ok(None);
     }
@@ -166,7 +166,8 @@ fn list_from_cache(
     }))
 }
 
-/// Reads a past state from the store. The first objects are kept; of the rest it is only known which they are.
+/// Lists a past revision from the store. Retains the first objects; the others are only counted and
+/// read again later.
 async fn list_from_store(
     call: &RequestContext<'_>,
     selection: &ObjectSelection,
@@ -177,7 +178,7 @@ async fn list_from_store(
     let limit = if options.limit == 0 { usize::MAX } else { options.limit };
     let mut found = HistoricalRead::default();
     let mut after = after.map(str::to_owned);
-    // Who selects nothing needs one more than the page, to know whether there is more.
+    // Without a selector, one more than the page shows whether there are more.
     let all = if selection.is_everything() { limit.saturating_add(1) } else { usize::MAX };
     let mut more = false;
     loop {
@@ -213,20 +214,20 @@ async fn list_from_store(
     }
 }
 
-/// What is known of a past state so far.
+/// Progress of reading a past revision.
 #[derive(Default)]
 struct HistoricalRead {
-    /// The first objects that are selected, up to [`limits::PAST_BYTES`].
+    /// The first selected objects, up to [`limits::PAST_BYTES`].
     retained: Vec<Arc<Object>>,
     retained_bytes: usize,
-    /// All objects that are selected.
+    /// Number of selected objects so far.
     count: usize,
-    /// The key of the last of them.
+    /// Key of the last selected object.
     last: String,
-    /// The bytes and tabs of those that are not kept.
+    /// Size and tabs of the objects that are not retained.
     rest_bytes: usize,
     rest_has_tabs: bool,
-    /// All objects that were looked at, and their bytes.
+    /// Number and bytes of all objects examined.
     seen: usize,
     seen_bytes: usize,
 }
@@ -240,7 +241,7 @@ impl HistoricalRead {
     fn push_selected(&mut self, object: Object) {
         self.count += 1;
         self.last = object.key.to_string();
-        // Once one is left out, all that follow are: they are read again from there on.
+        // Once one is dropped, all later ones are: they are read again from there on.
         if self.retained_bytes < limits::PAST_BYTES && self.retained.len() + 1 == self.count {
             self.retained_bytes += object.size();
             self.retained.push(Arc::new(object));
@@ -250,7 +251,7 @@ impl HistoricalRead {
         }
     }
 
-    /// How many objects to read next.
+    /// Returns how many objects to read next.
     fn next_read(&self) -> usize {
         match self.seen {
             0 => READ_AT_FIRST,
@@ -339,14 +340,15 @@ fn read_token(options: &ListOptions) -> Result<ContinueToken, Error> {
     if token.rv == 0 {
         return Err(bad("incorrect encoded start resourceVersion (version meta.k8s.io/v1)"));
     }
-    // The key is compared with, never looked up: but a token must not smuggle path tricks either.
+    // The key is only compared, never looked up; a token must not contain path tricks all the same.
     if token.start.is_empty() || token.start.split('/').any(|p| matches!(p, "" | "." | "..")) {
         return Err(bad("the start key is malformed"));
     }
     Ok(token)
 }
 
-/// Where Go's decoder would stop: at the first foreign byte, or at the dangling last character.
+/// Returns where Go's decoder would fail: at the first invalid byte, or at the dangling last
+/// character.
 fn illegal_base64(text: &str) -> String {
     let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     let at = text.bytes().position(|b| !legal(b)).unwrap_or(text.len() / 4 * 4);

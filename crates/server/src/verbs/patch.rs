@@ -100,7 +100,7 @@ fn normalised(
     Ok((new, draft.warnings))
 }
 
-/// A patch as JSON, where it is an object.
+/// A patch parsed as JSON, if it is an object.
 struct ParsedPatch {
     value: Value,
     duplicates: Vec<String>,
@@ -157,7 +157,7 @@ fn patched(
     })
 }
 
-/// A patch cannot turn an object into one of another kind.
+/// Checks that a patch does not change the kind of the object.
 pub(super) fn check_type(call: &RequestContext<'_>, value: &Value) -> Result<(), Error> {
     let (kind, version) = (value["kind"].as_str(), value["apiVersion"].as_str());
     let wanted = call.served.api_version();

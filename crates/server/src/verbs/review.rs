@@ -1,4 +1,4 @@
-//! POST of a question: it is answered, and nothing is stored.
+//! POST of a review, which is answered and not stored.
 
 mod access;
 mod rules;
@@ -14,16 +14,17 @@ use crate::error::Error;
 use crate::registry::kind::ReviewKind;
 use crate::request::options::WriteOptions;
 
-/// A question with its answer in it.
+/// A review with its status.
 pub(crate) struct ReviewResponse {
-    /// The body: what was asked, and `status`.
+    /// The response body: the submitted review and its `status`.
     pub value: Value,
     /// Texts for the `Warning` headers of the response, in order.
     pub warnings: Vec<String>,
 }
 
 impl ReviewResponse {
-    /// Whether the answer is yes, or a name: what more is granted would not change it.
+    /// Returns true if access is allowed or the user authenticated: further grants would not change
+    /// the result.
     pub(crate) fn is_granted(&self) -> bool {
         let status = &self.value["status"];
         status["allowed"] == true
@@ -32,10 +33,10 @@ impl ReviewResponse {
     }
 }
 
-/// Answers the question in the body; the code is always 201.
+/// HTTP status of all review responses, always 201.
 pub(crate) const CODE: StatusCode = StatusCode::CREATED;
 
-/// Answers the question in the body.
+/// Answers the review in the body.
 pub(crate) async fn answer(
     call: &RequestContext<'_>,
     review: ReviewKind,

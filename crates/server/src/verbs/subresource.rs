@@ -1,4 +1,4 @@
-//! POST to a subresource that does something: tokens, evictions, bindings.
+//! POST to subresources with an action: tokens, evictions, bindings.
 
 mod binding;
 mod eviction;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::registry::kind::SubresourceAction;
 use crate::request::options::WriteOptions;
 
-/// Does what the subresource is for. Answers with a code and a body.
+/// Performs the action of the subresource. Returns status code and body.
 pub(crate) async fn create(
     call: &RequestContext<'_>,
     action: &SubresourceAction,

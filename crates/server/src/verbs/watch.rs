@@ -1,4 +1,4 @@
-//! GET with `watch`: the changes of a collection.
+//! GET with `watch`: streams the changes of a collection.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::request::options::{ListOptions, ResourceVersionMatch};
 use crate::request::selection::ObjectSelection;
 use crate::watch::{EventEncoding, WatchPlan, WatchStream, expired};
 
-/// Starts a watch on what the path and the options select.
+/// Starts a watch on the objects selected by the path and the options.
 pub(crate) async fn watch(
     call: &RequestContext<'_>,
     options: &ListOptions,
@@ -30,7 +30,8 @@ pub(crate) async fn watch(
         ResourceVersionMatch::Latest | ResourceVersionMatch::Any => None,
     };
     let wants_state = options.send_initial_events.unwrap_or(start.is_none());
-    // Only a state must be there to be sent; changes after a version yet to come just follow it.
+    // Only the initial state must exist already; changes after a future revision follow when they
+    // happen.
     if wants_state
         && let Some(asked) = start
         && let Err(error) = wait_for(call, asked).await
@@ -75,8 +76,9 @@ pub(crate) async fn watch(
     Ok(ResponseBody::Watch(Box::new(WatchStream::new(plan))))
 }
 
-/// A `timeoutSeconds` is honoured up to twice the least time. A watch that asks for more, or for nothing,
-/// ends between the two, at random: the clients of a restarted server should not all come back at once.
+/// Returns the duration of a watch. `timeoutSeconds` is honoured up to twice the minimum. A watch
+/// that requests more, or nothing, ends at a random time between the two, so that the clients of a
+/// restarted server do not all reconnect at once.
 fn timeout(options: &ListOptions, least: Duration) -> Duration {
     match options.timeout {
         Some(asked) if !asked.is_zero() && asked <= least * 2 => asked,
@@ -84,7 +86,7 @@ fn timeout(options: &ListOptions, least: Duration) -> Duration {
     }
 }
 
-/// What stands behind the metadata of an empty object of the kind, for bookmarks.
+/// Returns the encoding of an empty object of the kind after its metadata, for bookmarks.
 fn empty(call: &RequestContext<'_>) -> Bytes {
     let schema = windlass_api::schema::Schema::get();
     let Some(id) = schema.lookup(call.served.type_name) else { return Bytes::from_static(b"}") };

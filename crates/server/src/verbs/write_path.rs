@@ -242,7 +242,7 @@ async fn remove_marked(
     commit::remove(call, &old, dry_run).await
 }
 
-/// Whether an object that is being deleted has nothing left to wait for.
+/// Returns true if a terminating object has nothing left to wait for.
 fn is_deletable(call: &RequestContext<'_>, object: &Value) -> bool {
     let meta = ObjectMetaView::from_object(object);
     meta.is_deleting()

@@ -1,4 +1,4 @@
-//! Who may do what: roles and bindings as clients make them, and the questions about them.
+//! RBAC: roles and bindings as clients write them, and access reviews.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -49,14 +49,14 @@ pub fn binding(name: &str, kind: &str, role: &str, user: &str) -> Value {
     })
 }
 
-/// Gives `user` the rules everywhere, under the name `name`.
+/// Grants `user` the rules cluster-wide, in a role `name`.
 pub async fn grant(server: &TestServer, name: &str, user: &str, rules: &[Value]) {
     server.post(&format!("{RBAC}/clusterroles"), &role(name, rules)).await.expect(201);
     let bound = binding(name, "ClusterRole", name, user);
     server.post(&format!("{RBAC}/clusterrolebindings"), &bound).await.expect(201);
 }
 
-/// What alice needs to write roles and bindings at all.
+/// Grants alice the permission to write roles and bindings.
 async fn grant_alice_role_writes(server: &TestServer) {
     let kinds = ["roles", "clusterroles", "rolebindings", "clusterrolebindings"];
     let verbs = ["create", "update", "patch", "get"];
@@ -86,7 +86,7 @@ async fn grants_and_revocations_count_from_the_next_request_on() {
         get(&server, "alice", &path).await.expect(200);
         get(&server, "bob", &path).await.fails(403, "Forbidden");
         get(&server, "alice", MAPS).await.fails(403, "Forbidden");
-        // Taken away by emptying the role, given back, and taken away with the binding.
+        // Revoked by emptying the role, granted again, and revoked with the binding.
         server.put(&format!("{roles}/r"), &role("r", &[])).await.expect(200);
         get(&server, "alice", &path).await.fails(403, "Forbidden");
         let again = role("r", &[rule(&["*"], "*", &["*"], &[])]);
@@ -125,7 +125,7 @@ async fn cve_2026_39350_names_are_compared_and_no_patterns() {
     for name in ["axb", "a.b.c", "a"] {
         get(&server, "alice", &format!("{MAPS}/{name}")).await.fails(403, "Forbidden");
     }
-    // A rule for names says nothing of requests without one; a selector can name one.
+    // A rule with resource names does not match requests without a name; a selector can supply one.
     get(&server, "alice", MAPS).await.fails(403, "Forbidden");
     post(&server, "alice", MAPS, &config_map("a.b")).await.fails(403, "Forbidden");
     let named = format!("{MAPS}?fieldSelector=metadata.name%3Da.b");
@@ -200,7 +200,7 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
             "{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"get\" \"list\"]}",
         )
     );
-    // A rule that is held, and one that is not: what is missing is told.
+    // One held rule and one missing: the error reports the missing one.
     grant(&server, "maps", "alice", &[rule(&["get"], "", &["configmaps"], &[])]).await;
     let told = post(&server, "alice", &local, &role("x", std::slice::from_ref(&wide)))
         .await
@@ -219,7 +219,7 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
             &role("x", std::slice::from_ref(&wide)),
         )
         .await;
-        // What changes nothing but who owns it is let through, and so is less.
+        // Updates that change only owner references, or reduce permissions, are allowed.
         let one = format!("{path}/x");
         let less = json!({"rules": []});
         patch(&server, "alice", &one, "merge", &json!({"metadata": {"finalizers": ["a.io/b"]}}))
@@ -231,7 +231,7 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
             .expect(200);
     }
     server.put(&format!("{roles}/x"), &role("x", &[wide])).await.expect(200);
-    // A label is no rule, but roles are put together by labels.
+    // A label is no rule, but aggregation selects roles by labels.
     let label = json!({"metadata": {"labels": {"a": "b"}}});
     patch(&server, "alice", &format!("{roles}/x"), "merge", &label).await.fails(403, "Forbidden");
 }
@@ -254,8 +254,8 @@ async fn patch(
     asked.raw_body(body.to_string()).send().await
 }
 
-/// PUT, every sort of patch and apply, for real and as a dry run, to an object that exists and (by
-/// apply) to one that does not.
+/// Tries PUT, every patch type and apply, also as dry runs, on an existing object and (by apply) on
+/// a missing one.
 async fn every_change_is_refused(server: &TestServer, path: &str, wanted: &Value) {
     let before = server.get(path).await.expect(200);
     let mut typed = wanted.clone();
@@ -291,7 +291,7 @@ async fn the_escalate_verb_allows_writing_any_role() {
     let roles = format!("{RBAC}/clusterroles");
     let wide = role("x", &[rule(&["*"], "*", &["*"], &[])]);
     grant(&server, "one", "alice", &[rule(&["escalate"], GROUP, &["clusterroles"], &["x"])]).await;
-    // A new role has no name in the path yet.
+    // The path of a new role has no name yet.
     post(&server, "alice", &roles, &wide).await.fails(403, "Forbidden");
     server.post(&roles, &role("x", &[])).await.expect(201);
     as_user(&server, "alice", Method::PUT, &format!("{roles}/x"), &wide).await.expect(200);
@@ -303,7 +303,7 @@ async fn the_escalate_verb_allows_writing_any_role() {
         .fails(403, "Forbidden");
     grant(&server, "any", "alice", &[rule(&["escalate"], GROUP, &["clusterroles"], &[])]).await;
     as_user(&server, "alice", Method::PUT, &format!("{roles}/y"), &other).await.expect(200);
-    // It is said of cluster roles only.
+    // Applies to cluster roles only.
     let local = format!("{RBAC}/namespaces/default/roles");
     post(&server, "alice", &local, &wide).await.fails(403, "Forbidden");
     server.delete(&format!("{RBAC}/clusterrolebindings/any")).await.expect(200);
@@ -322,7 +322,7 @@ async fn aggregation_needs_everything() {
     let text = "clusterroles.rbac.authorization.k8s.io \"sum\" is forbidden: must have cluster-admin privileges to use the aggregationRule";
     assert_eq!(post(&server, "alice", &roles, &sum).await.fails(403, "Forbidden"), text);
     server.post(&roles, &sum).await.expect(201);
-    // Nor may the rule be taken away by somebody less.
+    // A user with fewer permissions must not remove the rule either.
     let one = format!("{roles}/sum");
     let plain = role("sum", &[]);
     assert_eq!(
@@ -381,7 +381,7 @@ async fn nobody_binds_a_role_with_more_than_they_hold() {
     let gone = binding("b", "ClusterRole", "gone", "alice");
     let told = post(&server, "alice", &here, &gone).await.fails(404, "NotFound");
     assert_eq!(told, "clusterroles.rbac.authorization.k8s.io \"gone\" not found");
-    // Who holds it in a namespace may give it there.
+    // A user who holds the role in a namespace may grant it there.
     server.post(&here, &binding("mine", "ClusterRole", "wide", "alice")).await.expect(201);
     post(&server, "alice", &here, &binding("yours", "ClusterRole", "wide", "bob"))
         .await
@@ -401,7 +401,7 @@ async fn the_bind_verb_allows_binding_a_role() {
     }
     let (everywhere, here) =
         (format!("{RBAC}/clusterrolebindings"), format!("{RBAC}/namespaces/default/rolebindings"));
-    // In one namespace, and one role.
+    // In one namespace, for one role.
     let binder = role("binder", &[rule(&["bind"], GROUP, &["clusterroles"], &["wide"])]);
     server.post(&format!("{RBAC}/namespaces/default/roles"), &binder).await.expect(201);
     server.post(&here, &binding("binder", "Role", "binder", "alice")).await.expect(201);
@@ -438,13 +438,13 @@ async fn questions_are_answered_with_the_reason() {
     assert_eq!(server.post(&path, &masters).await.expect(201)["status"], json!({"allowed": true}));
     let nobody = json!({"spec": {"user": "bob", "nonResourceAttributes": {"verb": "get", "path": "/x"}}, "status": {"allowed": true}});
     assert_eq!(server.post(&path, &nobody).await.expect(201)["status"], json!({"allowed": false}));
-    // A selector that cannot be read asks for everything.
+    // An invalid selector requests access to everything.
     let mut spec = spec;
     spec["resourceAttributes"]["fieldSelector"] = json!({"rawSelector": "a"});
     let answer = server.post(&path, &json!({"spec": spec})).await.expect(201);
     let ignored = "spec.resourceAttributes.fieldSelector ignored due to parse error";
     assert_eq!(answer["status"]["evaluationError"], ignored);
-    // May the caller ask at all?
+    // The caller needs permission to create reviews.
     post(&server, "alice", &path, &masters).await.fails(403, "Forbidden");
 }
 

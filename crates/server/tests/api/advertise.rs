@@ -18,7 +18,7 @@ fn advertiser(server: &TestServer, address: &str) -> EndpointAdvertiser {
     EndpointAdvertiser::new(server.server.clone(), Some(address.parse::<SocketAddr>().unwrap()))
 }
 
-/// The addresses in the Endpoints, which must be those in the EndpointSlice.
+/// Returns the addresses in the Endpoints, which must equal those in the EndpointSlice.
 async fn addresses(server: &TestServer) -> Vec<String> {
     let endpoints = server.get(ENDPOINTS).await.expect(200);
     let of = |list: &Value, at: &str| -> Vec<String> {
@@ -44,7 +44,7 @@ async fn clients_in_the_cluster_find_the_server() {
     assert_eq!(slice["metadata"]["labels"]["kubernetes.io/service-name"], "kubernetes");
     assert_eq!((&slice["addressType"], &slice["ports"][0]["port"]), (&json!("IPv4"), &json!(6443)));
 
-    // Nothing is written while nothing changes; what was removed comes back.
+    // Nothing is written while nothing changes; removed objects are restored.
     let before = server.revision();
     advertiser.reconcile(Instant::now()).await;
     assert_eq!(server.revision(), before);
@@ -83,14 +83,14 @@ async fn servers_on_one_store_share_the_endpoints() {
     first.reconcile(after(10)).await;
     assert_eq!(addresses(&b).await, ["192.0.2.1", "192.0.2.2"]);
 
-    // The second stops renewing: its address goes, and so does its Lease.
+    // The second server stops renewing: its address and its Lease are removed.
     first.reconcile(after(40)).await;
     assert_eq!(addresses(&a).await, ["192.0.2.1", "192.0.2.2"]);
     first.reconcile(after(50)).await;
     assert_eq!(addresses(&a).await, ["192.0.2.1"]);
     b.get(&format!("{LEASES}/apiserver-192-0-2-2-6443")).await.fails(404, "NotFound");
 
-    // It comes back, and leaves in good order.
+    // It returns, and withdraws gracefully.
     second.reconcile(after(60)).await;
     assert_eq!(addresses(&a).await, ["192.0.2.1", "192.0.2.2"]);
     second.withdraw().await;

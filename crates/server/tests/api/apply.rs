@@ -1,4 +1,4 @@
-//! Server-side apply and the records of who owns which field.
+//! Server-side apply and field ownership.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -55,7 +55,7 @@ async fn a_field_of_somebody_else_is_a_conflict_unless_forced() {
         status["details"]["causes"],
         json!([{"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.k"}])
     );
-    // The same value is no conflict: both own it.
+    // An equal value is no conflict: both own it.
     server.patch(&path_with_manager("two"), "apply", &map(json!({"k": "v"}))).await.expect(200);
     let forced = format!("{}&force=true", path_with_manager("two"));
     let changed = server.patch(&forced, "apply", &map(json!({"k": "w"}))).await.expect(200);
@@ -98,7 +98,7 @@ async fn updates_own_what_they_change() {
         .patch(&path_with_manager("two"), "apply", &map(json!({"k": "w"})))
         .await
         .fails(409, "Conflict");
-    // Without a name, the agent's; without an agent, nobody's.
+    // Defaults to the user agent; without one, the manager is unknown.
     let asked =
         server.request(Method::PUT, &format!("{MAPS}/a")).header("user-agent", "tool/1.0 (x)");
     let changed = asked.json(&map(json!({"k": "x"}))).send().await.expect(200);
@@ -271,7 +271,7 @@ async fn records_that_nobody_can_read_do_no_harm() {
     server.get(&path).await.expect(200);
 }
 
-/// The ten newest entries of updates stay apart; older ones are joined.
+/// The ten newest update entries stay separate; older ones are merged.
 #[tokio::test]
 async fn many_writers_do_not_swell_the_record() {
     let server = TestServer::start().await;

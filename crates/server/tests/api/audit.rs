@@ -1,4 +1,4 @@
-//! What is written down of requests, and what is not.
+//! Contents of the audit log.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use windlass_server::{ServerOptions, system_clock};
 
 use windlass_testkit::{MAPS, TestResponse, TestServer, config_map};
 
-/// A server that writes down what it does.
+/// A server with an audit log.
 struct AuditedServer {
     server: TestServer,
     path: PathBuf,
@@ -39,13 +39,13 @@ impl AuditedServer {
         AuditedServer { server: server.await, path, _dir: dir }
     }
 
-    /// Everything in the file, after the last event.
+    /// Returns the contents of the log after the last event.
     fn text(&self) -> String {
         self.server.server.audit.close();
         std::fs::read_to_string(&self.path).unwrap()
     }
 
-    /// The events of clients, without those of the server's own start.
+    /// Returns the events of clients, without those of the server's startup.
     fn events(&self) -> Vec<Value> {
         let text = self.text();
         assert!(text.ends_with('\n'));
@@ -53,7 +53,7 @@ impl AuditedServer {
         events.filter(|event| event["user"]["username"] != "system:apiserver").collect()
     }
 
-    /// The event of the one request there was.
+    /// Returns the event of the only request.
     fn event(&self) -> Value {
         let mut events = self.events();
         assert_eq!(events.len(), 1, "{events:?}");
@@ -203,7 +203,7 @@ async fn acting_as_somebody_else_is_said() {
     let event = watched.event();
     assert_eq!(event["user"]["username"], "admin");
     assert_eq!(event["responseStatus"]["code"], answer.status.as_u16());
-    // Where acting as others is refused, nobody was acted as.
+    // If impersonation is rejected, no impersonated user is logged.
     let refused = String::from_utf8_lossy(&answer.body).contains("is not offered");
     let expected = if refused { Value::Null } else { json!("alice") };
     assert_eq!(event["impersonatedUser"]["username"], expected);
@@ -248,7 +248,7 @@ async fn a_panic_is_written_down_once() {
     assert_eq!(event["responseStatus"]["code"], 500);
 }
 
-/// A body that never comes.
+/// Returns a body that never arrives.
 fn pending_body() -> Incoming {
     let never = futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>();
     StreamBody::new(never).map_err(Into::into).boxed_unsync()
@@ -292,7 +292,7 @@ async fn secrets_are_nowhere() {
     let watched = AuditedServer::start().await;
     let server = &watched.server;
     const SECRETS: &str = "/api/v1/namespaces/default/secrets";
-    // "canary" in plain text, and as base64 has it.
+    // "canary" in plain text and in base64.
     let (plain, coded) = ("canary-canary", "Y2FuYXJ5LWNhbmFyeQ==");
     let secret =
         json!({"metadata": {"name": "s"}, "data": {"k": coded}, "stringData": {"p": plain}});
@@ -343,10 +343,10 @@ async fn secrets_are_nowhere() {
 #[tokio::test]
 async fn events_are_counted() {
     let watched = AuditedServer::start().await;
-    // What was made at the start counts as well.
+    // Events of the startup are counted as well.
     let before = counted(&watched.server, "apiserver_audit_event_total").await;
     watched.server.get(MAPS).await.expect(200);
-    // The list, and the scrape that came before it.
+    // The list, and the scrape before it.
     let after = counted(&watched.server, "apiserver_audit_event_total").await;
     assert_eq!(after, before + 2);
     assert_eq!(counted(&watched.server, "apiserver_audit_error_total{plugin=\"log\"}").await, 0);
@@ -385,7 +385,7 @@ async fn failed_secret_patches_are_not_logged() {
     assert!(!watched.text().contains("topsecret"));
 }
 
-/// What anybody may read is not logged, unless it is wanted; everything else is.
+/// Public reads are logged only if configured; everything else always is.
 #[tokio::test]
 async fn public_reads_have_a_level_of_their_own() {
     for (level, logged) in [(AnonymousReads::None, false), (AnonymousReads::Metadata, true)] {
@@ -414,8 +414,8 @@ async fn public_reads_have_a_level_of_their_own() {
     }
 }
 
-/// However many requests come without a credential, the log grows by a bounded amount, says how many are
-/// not in it, and has all requests of others.
+/// However many unauthenticated requests arrive, the log grows by a bounded amount, reports how
+/// many are suppressed, and contains all other requests.
 #[tokio::test]
 async fn strangers_cannot_fill_the_log() {
     let watched = AuditedServer::start().await;
@@ -447,7 +447,7 @@ async fn strangers_cannot_fill_the_log() {
     assert!(said <= left_out, "{said} of {left_out}");
 }
 
-/// A log on a disk that can be full: a link to `/dev/full`, where every write fails with ENOSPC.
+/// A log on a full disk: a link to `/dev/full`, where every write fails with ENOSPC.
 struct FullDisk {
     dir: tempfile::TempDir,
 }
@@ -509,14 +509,14 @@ async fn a_strict_log_rejects_what_it_cannot_log() {
         assert_eq!(answer.headers["retry-after"], "1");
     }
     assert_eq!(server.revision(), before, "nothing was written");
-    // Health is not logged, so it can be asked, and says what is the matter.
+    // Health requests are not logged, so they succeed and report the cause.
     let health = |path| server.request(Method::GET, path).anonymous().send();
     assert_eq!(health("/livez").await.status, 200);
     let ready = health("/readyz").await;
     assert_eq!(ready.status, 500);
     assert!(String::from_utf8_lossy(&ready.body).contains("[-]audit-log failed"));
     disk.empty();
-    // The server finds out by itself that there is room: nobody sends requests to one that is not ready.
+    // The server must detect free space itself: an unready server receives no requests.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
     while health("/readyz").await.status != 200 {
         assert!(std::time::Instant::now() < deadline, "it is not ready again");
@@ -531,7 +531,7 @@ async fn a_strict_log_has_a_request_before_it_has_an_effect() {
     let server = disk.server(AuditLogMode::BlockingStrict).await;
     let made = server.post(MAPS, &config_map("m")).await;
     let id = made.headers["audit-id"].to_str().unwrap().to_owned();
-    // No wait: what was answered is in the file.
+    // No wait: events of completed requests are in the file.
     let text = std::fs::read_to_string(disk.path()).unwrap();
     let events = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let events: Vec<Value> = events.filter(|event| event["auditID"] == id.as_str()).collect();

@@ -1,4 +1,4 @@
-//! Who calls: every credential there is, good and bad.
+//! Authentication with every kind of credential, valid and invalid.
 
 mod accounts;
 mod bootstrap;
@@ -38,13 +38,13 @@ impl TestClock {
         Arc::new(move || start + Duration::seconds(ahead.load(Ordering::SeqCst)))
     }
 
-    /// Sets the clock to so many seconds after the start.
+    /// Sets the clock to `seconds` after the start.
     fn set(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }
 }
 
-/// A server with a clock of its own that puts nothing into pods.
+/// Starts a server with a test clock and without the ServiceAccount plugin.
 async fn with_clock() -> (TestServer, TestClock) {
     let time = TestClock::default();
     let clock = time.clock();
@@ -61,7 +61,7 @@ fn authority(name: &str) -> CertificateAuthority {
     CertificateAuthority::self_signed(&subject, days(-30, 30), key, serial()).unwrap()
 }
 
-/// A certificate for the next day.
+/// Issues a certificate valid for one day.
 fn certificate(
     ca: &CertificateAuthority,
     subject: &Subject,
@@ -97,13 +97,13 @@ fn serial() -> Serial {
     Serial::random(&SystemRandom::new()).unwrap()
 }
 
-/// A question of who asks, by nobody yet.
+/// Returns a SelfSubjectReview request without credentials.
 fn self_review_request(server: &TestServer) -> TestRequest<'_> {
     let body = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
     server.request(Method::POST, WHO_AM_I).json(&body).anonymous()
 }
 
-/// The user that the server takes the bearer of a token for.
+/// Returns the user that a bearer token authenticates.
 async fn bearer(server: &TestServer, token: &str) -> Value {
     let answer = self_review_request(server)
         .header("authorization", &format!("Bearer {token}"))
@@ -112,8 +112,8 @@ async fn bearer(server: &TestServer, token: &str) -> Value {
     answer.expect(201)["status"]["userInfo"].clone()
 }
 
-/// A write with a credential that must not hold: 401, in words that tell nothing, and nothing
-/// is written.
+/// Sends a write with an invalid credential: must be a 401 that reveals nothing, and nothing is
+/// written.
 async fn refused(
     server: &TestServer,
     what: &str,
@@ -128,24 +128,24 @@ async fn refused(
     answer
 }
 
-/// As [`refused`], for a token.
+/// Like [`refused`], with a token.
 async fn token_refused(server: &TestServer, what: &str, token: &str) {
     let header = format!("Bearer {token}");
     refused(server, what, |asked| asked.header("authorization", &header)).await;
 }
 
-/// Makes an account, and answers with it.
+/// Creates a service account and returns it.
 async fn account(server: &TestServer, name: &str) -> Value {
     server.post(ACCOUNTS, &json!({"metadata": {"name": name}})).await.expect(201)
 }
 
-/// A token for an account of the namespace `default`.
+/// Returns a token of a service account in the namespace `default`.
 async fn token(server: &TestServer, name: &str, spec: Value) -> String {
     let answer = server.post(&format!("{ACCOUNTS}/{name}/token"), &json!({"spec": spec})).await;
     answer.expect(201)["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// What a review of a token says.
+/// Returns the status of a TokenReview.
 async fn review(server: &TestServer, token: &str, audiences: &[&str]) -> Value {
     let spec = json!({"token": token, "audiences": audiences});
     server.post(REVIEWS, &json!({"spec": spec})).await.expect(201)["status"].clone()

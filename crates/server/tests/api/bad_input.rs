@@ -1,4 +1,4 @@
-//! Input that is broken or hostile: refused quickly, in Kubernetes' words, with nothing changed.
+//! Malformed and hostile input: rejected quickly, with Kubernetes' messages, without any change.
 
 use http::Method;
 use http_body_util::{BodyExt, StreamBody};
@@ -11,7 +11,8 @@ use windlass_testkit::{MAPS, TestRequest, TestResponse, TestServer, config_map};
 
 const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
-/// Sends what must be refused: at once, without a trace, with the server going on.
+/// Sends input that must be rejected immediately, without side effects, while the server keeps
+/// running.
 async fn refused(
     server: &TestServer,
     asked: TestRequest<'_>,
@@ -136,7 +137,7 @@ async fn a_body_too_large_is_not_even_read() {
     let answer = refused(&server, asked, 413, "3 MiB and a byte").await;
     let said = answer.fails(413, "RequestEntityTooLarge");
     assert_eq!(said, "Request entity too large: limit is 3145728");
-    // Of unknown length: read up to the limit and no further.
+    // Unknown length: read up to the limit and no further.
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
     let chunks = futures::stream::repeat_with(move || {
@@ -147,7 +148,7 @@ async fn a_body_too_large_is_not_even_read() {
     let (status, ..) = asked.open_with(StreamBody::new(chunks).boxed_unsync()).await;
     assert_eq!(status, 413);
     assert!(sent.load(Ordering::Relaxed) <= 3 * 1024 * 1024 + 128 * 1024);
-    // Within the limit of bodies, beyond that of the kind, and then beyond that of objects.
+    // Within the body limit, but beyond the limit of the kind, then beyond the object limit.
     let mut big = config_map("big");
     for (size, code) in [(400_000, 422), (1_000_000, 413)] {
         big["data"]["k"] = json!("x".repeat(1_000_000));
@@ -270,7 +271,7 @@ async fn queries_that_mean_nothing() {
         ("watch=maybe&timeoutSeconds=1&resourceVersion=x", 400),
         ("%zz=%zz", 200),
         ("=&&=&a", 200),
-        // NUL ends a selector, as it does in Kubernetes' own reader.
+        // NUL ends a selector, as in Kubernetes' lexer.
         ("labelSelector=%00", 200),
         ("fieldSelector=%00%3D1", 400),
         ("labelSelector=a%3Db&labelSelector=c", 200),
@@ -299,7 +300,7 @@ async fn headers_that_mean_nothing() {
     }
 }
 
-/// An answer about a secret that is wrong must not repeat what is secret about it.
+/// An error about an invalid secret must not reveal its contents.
 #[tokio::test]
 async fn cve_2020_8565_failures_do_not_repeat_secrets() {
     let server = TestServer::start().await;

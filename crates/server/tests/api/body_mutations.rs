@@ -1,5 +1,5 @@
-//! Bodies of the certificate kinds that are almost right, in every form a body can have: each is
-//! answered in good time, none with an error of the server, and a dry run of them stores nothing.
+//! Nearly valid bodies of the certificate kinds, in every format: each gets a timely response
+//! without a server error, and dry runs store nothing.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,7 @@ async fn send(
     asked.raw_body(body).send().await
 }
 
-/// A valid object, and where in its `spec` there is something to parse.
+/// A valid object, and the fields of its `spec` that are parsed.
 struct BodySample {
     version: &'static str,
     kind: &'static str,
@@ -167,7 +167,7 @@ fn samples() -> Vec<BodySample> {
     all
 }
 
-/// The sample with something changed: a value, a byte of what it carries, or any byte at all.
+/// Returns the sample with a mutated value, a mutated byte of its payload, or any mutated byte.
 fn mutated(form: BodyFormat, sample: &BodySample, random: &mut TestRng) -> Vec<u8> {
     match random.below(5) {
         0 => {
@@ -203,7 +203,7 @@ fn mutated(form: BodyFormat, sample: &BodySample, random: &mut TestRng) -> Vec<u
     }
 }
 
-/// The DER inside of PEM, base64, or both, damaged, in the same wrapping.
+/// Corrupts the DER inside PEM, base64 or both, and encodes it again.
 fn damaged(carried: &str, random: &mut TestRng) -> String {
     let plain = carried.starts_with("-----");
     let mut bytes = if plain { carried.into() } else { STANDARD.decode(carried).unwrap() };
@@ -254,7 +254,8 @@ impl BodyFormat {
     }
 }
 
-/// An object in protobuf. What does not fit the type is left out: there is no way to write it.
+/// Encodes an object as protobuf. Values that do not fit the type cannot be encoded and are
+/// omitted.
 fn message(id: TypeId, object: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in object.as_object().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! Bundles: served as a custom resource with trust-manager's schema would be.
+//! Bundles: served like a custom resource with trust-manager's schema.
 
 use serde_json::{Value, json};
 

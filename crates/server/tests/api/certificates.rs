@@ -1,4 +1,4 @@
-//! The kinds of certificates.k8s.io on a server: who asks, what is counted, versions and features.
+//! Kinds of certificates.k8s.io: requesters, metrics, versions and features.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -58,7 +58,7 @@ fn pod_request(name: &str) -> Value {
     })
 }
 
-/// A request as nodes made it before there were stubs.
+/// A request as nodes created it before stub certificates existed.
 fn older_pod_request(name: &str) -> Value {
     let mut request = pod_request(name);
     request["spec"]["stubPKCS10Request"] = Value::Null;
@@ -75,7 +75,7 @@ async fn a_request_says_who_made_it() {
     let made = server.post(REQUESTS, &body).await.expect(201);
     assert_eq!(made["spec"]["username"], "admin");
     assert_eq!(made["spec"]["groups"], json!(["system:masters", "system:authenticated"]));
-    // The server sets the rest, or sets it back.
+    // The server sets or resets the rest.
     assert_eq!(made["metadata"].get("managedFields"), None);
 }
 
@@ -196,7 +196,7 @@ async fn the_stable_version_has_no_older_proof() {
     }
     let labels = json!({"metadata": {"labels": {"a": "b"}}});
     server.patch(&format!("{stable}/newer"), "merge", &labels).await.expect(200);
-    // Through v1 the proof would be lost, and a request does not change.
+    // Converting to v1 would lose the proof of possession, and a request is immutable.
     let answer = server.patch(&format!("{stable}/older"), "merge", &labels).await;
     assert!(answer.fails(422, "Invalid").contains("field is immutable"));
     server.patch(&format!("{beta}/older"), "merge", &labels).await.expect(200);

@@ -1,8 +1,8 @@
-//! Replays recorded exchanges with kube-apiserver v1.37.0-rc.1 and compares the answers.
+//! Replays recorded exchanges with kube-apiserver v1.37.0-rc.1 and compares the responses.
 //!
-//! A scenario is a list of steps; all of them are run in order on one server. A step is a request and the answer
-//! that Kubernetes gave to it, with what differs from run to run replaced. A difference is a bug of
-//! ours, with the exceptions named in [`EXCEPTIONS`], each with its reason.
+//! A scenario is a list of steps, run in order on one server. A step is a request and the response
+//! of Kubernetes, with volatile values replaced. A difference is a bug of ours, except for those in
+//! [`EXCEPTIONS`], each with its reason.
 
 pub mod compare;
 mod steps;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use windlass_testkit::TestServer;
 
-/// Steps that answer differently: (scenario, step from 1, why).
+/// Steps with different responses: (scenario, step from 1, reason).
 const EXCEPTIONS: &[(&str, usize, &str)] = &[];
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn recorded_answers_are_given_again() {
     compare_all(&TestServer::start().await).await;
 }
 
-/// Replays all scenarios on a server that is new.
+/// Replays all scenarios on a fresh server.
 pub async fn compare_all(server: &TestServer) {
     let mut names: Vec<String> = std::fs::read_dir(folder().join("scenarios"))
         .unwrap()

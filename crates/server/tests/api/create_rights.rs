@@ -1,4 +1,4 @@
-//! A PUT or PATCH that would create needs the right to create as well.
+//! A PUT or PATCH that would create an object needs permission to create as well.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering::SeqCst};
@@ -13,7 +13,7 @@ use windlass_testkit::{MAPS, TestServer};
 async fn cve_2026_33343_the_right_to_update_is_not_the_right_to_create() {
     let armed = Arc::new(AtomicI32::new(-1));
     let count = armed.clone();
-    // Lets so many decisions of RBAC pass, and fails afterwards; never below zero.
+    // Lets this many RBAC decisions pass and fails the later ones; never below zero.
     let server = TestServer::with(move |setup| {
         let count = count.clone();
         setup.faults = FaultInjection::injected(move |check| {
@@ -68,7 +68,7 @@ async fn cve_2026_33343_the_right_to_update_is_not_the_right_to_create() {
     assert_eq!(refused, "leases.coordination.k8s.io \"x\" is forbidden: ");
     let refused = apply(1).await.fails(403, "Forbidden");
     assert_eq!(refused, "configmaps \"x\" is forbidden: ");
-    // With both rights it is created; what is there already needs one right only.
+    // With both permissions it is created; an existing object needs only one.
     put(2).await.expect(201);
     apply(2).await.expect(201);
     apply(1).await.expect(200);

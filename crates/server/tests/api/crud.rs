@@ -149,7 +149,7 @@ async fn get_finds_or_says_what_is_missing() {
             "leases.coordination.k8s.io \"x\" not found",
         ),
         ("/api/v1/nodes/x", "nodes \"x\" not found"),
-        // A namespace that is missing is no reason of its own to a read.
+        // For reads, a missing namespace is no separate error.
         ("/api/v1/namespaces/nowhere/pods/x", "pods \"x\" not found"),
         ("/api/v1/things", "the server could not find the requested resource"),
         (
@@ -170,7 +170,7 @@ async fn updates_replace() {
     let server = TestServer::start().await;
     let made = server.post(MAPS, &config_map("a")).await.expect(201);
     let path = format!("{MAPS}/a");
-    // Without a version: unconditionally. The uid and the time of creation stay.
+    // Without a version: unconditional. UID and creation time are kept.
     let new = json!({"metadata": {"name": "a"}, "data": {"other": "x"}});
     let changed = server.put(&path, &new).await.expect(200);
     assert_eq!(changed["data"], json!({"other": "x"}));
@@ -178,12 +178,12 @@ async fn updates_replace() {
         assert_eq!(changed["metadata"][kept], made["metadata"][kept], "{kept}");
     }
     assert_eq!(version(&changed), server.revision());
-    // With the old version.
+    // With the stale version.
     assert_eq!(
         server.put(&path, &made).await.fails(409, "Conflict"),
         "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the latest version and try again"
     );
-    // With the current one.
+    // With the current version.
     let mut again = changed.clone();
     again["data"] = json!({"third": "y"});
     assert_eq!(server.put(&path, &again).await.expect(200)["data"], json!({"third": "y"}));
@@ -265,7 +265,7 @@ async fn leases_and_events_are_created_by_an_update_and_leases_want_a_version() 
     let mut with_version = made.clone();
     with_version["spec"]["holderIdentity"] = json!("b");
     server.put(&path, &with_version).await.expect(200);
-    // With a version it was there once, so it must not be made again.
+    // A version means that the object existed before, so it must not be created again.
     let mut gone = made;
     gone["metadata"]["name"] = json!("gone");
     server.put(&format!("{LEASES}/gone"), &gone).await.fails(404, "NotFound");
@@ -358,7 +358,7 @@ async fn many_writers_of_one_object_lose_nothing() {
     let server = TestServer::start().await;
     server.post(MAPS, &config_map("a")).await.expect(201);
     let path = format!("{MAPS}/a");
-    // Every writer reads, changes its own key and tries until nobody was faster.
+    // Every writer reads, changes its own key and retries until there is no conflict.
     let writer = |id: usize| {
         let (server, path) = (&server, &path);
         async move {
@@ -416,7 +416,7 @@ async fn methods_that_a_path_does_not_have() {
     }
 }
 
-/// Kubernetes' words, from when it began to tell.
+/// Kubernetes' wording since it began to warn.
 #[tokio::test]
 async fn an_owner_named_twice_is_named_once_with_a_warning() {
     let server = TestServer::start().await;

@@ -1,4 +1,4 @@
-//! Vulnerabilities of others, as tests: each is named after the one that it would have caught.
+//! Vulnerabilities of other projects as tests, each named after the one it would have caught.
 //! `docs/track-record.md` lists them all.
 
 mod before_authentication;
@@ -20,18 +20,18 @@ use serde_json::{Value, json};
 use crate::access::{RBAC, binding, role, rule};
 use windlass_testkit::{TestRequest, TestServer};
 
-/// Stands in objects that must not be given away.
+/// Content of objects that must not leak.
 const CANARY: &str = "canary-5a0c";
-/// The same, as secrets hold it.
+/// The same in base64, as in secrets.
 const CANARY_BASE64: &str = "Y2FuYXJ5LTVhMGM";
 
-/// Whether an answer gives the canary away.
+/// Returns true if a response leaks the canary.
 fn leaks_canary(body: &[u8]) -> bool {
     let text = String::from_utf8_lossy(body);
     text.contains(CANARY) || text.contains(CANARY_BASE64)
 }
 
-/// A request of a user that needs no token: the administrator speaks for them.
+/// Builds a request of a user without a token: the administrator impersonates them.
 fn request_as<'a>(
     server: &'a TestServer,
     user: &str,
@@ -41,7 +41,7 @@ fn request_as<'a>(
     server.request(method, path).header("impersonate-user", user)
 }
 
-/// Gives `user` the rules in one namespace.
+/// Grants `user` the rules in one namespace.
 async fn grant_in(server: &TestServer, namespace: &str, user: &str, rules: &[Value]) {
     let name = user.replace(':', "-");
     let base = format!("{RBAC}/namespaces/{namespace}");
@@ -54,7 +54,7 @@ fn everything() -> Value {
     rule(&["*"], "*", &["*"], &[])
 }
 
-/// Namespaces, each with a secret and a configmap called `hidden` that hold the canary.
+/// Creates namespaces, each with a secret and a ConfigMap `hidden` that contain the canary.
 async fn with_namespaces(names: &[&str]) -> TestServer {
     let server = TestServer::start().await;
     for namespace in names {
@@ -68,7 +68,7 @@ async fn with_namespaces(names: &[&str]) -> TestServer {
     server
 }
 
-/// All Rust files below a folder.
+/// Returns all Rust files below a directory.
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {

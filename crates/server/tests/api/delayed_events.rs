@@ -1,5 +1,5 @@
-//! Two servers on one store, of which one hears of changes as late as the store's promises allow:
-//! only when it asks, or when it has written itself. Whoever moves between them must not notice.
+//! Two servers on one store, one of which receives changes as late as the store's guarantees allow:
+//! only when it asks, or after its own write. A client that moves between them must not notice.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -13,13 +13,13 @@ use windlass_store::{
 
 use windlass_testkit::{MAPS, TestServer, config_map, version};
 
-/// A store that others write to as well.
+/// A shared store with delayed events.
 struct DelayedStore {
     inner: Arc<EmbeddedStore>,
     sinks: Mutex<Vec<DelayedSink>>,
 }
 
-/// A sink, and what it is still to be told.
+/// A sink and its pending events.
 #[derive(Clone)]
 struct DelayedSink(Arc<Mutex<(Sink, Vec<ChangeEvent>)>>);
 
@@ -107,7 +107,7 @@ impl Store for DelayedStore {
     }
 }
 
-/// One server that knows everything at once, and one that is late.
+/// Starts one server that is always current and one that is delayed.
 async fn prompt_and_delayed_servers() -> (TestServer, TestServer, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let inner = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
@@ -117,7 +117,7 @@ async fn prompt_and_delayed_servers() -> (TestServer, TestServer, tempfile::Temp
     (prompt, late, dir)
 }
 
-/// An object that both have seen.
+/// Creates an object that both servers have seen.
 async fn create_known(prompt: &TestServer, late: &TestServer, name: &str) -> (String, Value) {
     let made = prompt.post(MAPS, &config_map(name)).await.expect(201);
     let path = format!("{MAPS}/{name}");
@@ -152,7 +152,7 @@ async fn a_write_finds_what_another_server_changed() {
     changed["data"] = json!({"k": "two"});
     let mut changed = prompt.put(&path, &changed).await.expect(200);
     changed["data"] = json!({"k": "three"});
-    // Whoever names the newest version is right, whoever names the one before is not.
+    // The newest version succeeds; the previous one conflicts.
     late.put(&path, &changed).await.expect(200);
     late.put(&path, &made).await.expect(409);
 
@@ -164,7 +164,7 @@ async fn a_write_finds_what_another_server_changed() {
     late.patch(&path, "json", &test("two")).await.expect(422);
 }
 
-/// To the late server, this changes nothing.
+/// To the delayed server, this looks like a no-op.
 #[tokio::test]
 async fn objects_seen_by_both_servers_can_be_rewritten() {
     let (prompt, late, _dir) = prompt_and_delayed_servers().await;
@@ -199,7 +199,8 @@ async fn a_write_knows_what_another_server_deleted() {
             _ => drop(late.post(MAPS, &config_map(name)).await.expect(201)),
         }
     }
-    // What is going away is told as it is, though asking again changes nothing.
+    // A terminating object is returned in its current state, although a second deletion changes
+    // nothing.
     let mut held = config_map("held");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
     prompt.post(MAPS, &held).await.expect(201);

@@ -1,4 +1,4 @@
-//! Deletion: at once, after finalizers, after a grace period; collections and namespaces.
+//! Deletion: immediate, after finalizers, after a grace period; collections and namespaces.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ async fn a_deleted_object_is_gone_and_the_answer_says_what_it_was() {
     );
     server.get(&path).await.fails(404, "NotFound");
     server.delete(&path).await.fails(404, "NotFound");
-    // A pod's deletion answers with the pod.
+    // Deleting a pod returns the pod.
     let made = server.post(PODS, &pod("p")).await.expect(201);
     let gone = server.delete(&format!("{PODS}/p")).await.expect(200);
     assert_eq!(
@@ -68,20 +68,20 @@ async fn finalizers_are_waited_for() {
     assert!(going["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 0);
     assert_eq!(server.get(&path).await.expect(200), going);
-    // Again: nothing new.
+    // A second deletion changes nothing.
     assert_eq!(server.delete(&path).await.expect(200), going);
     assert_eq!(
         server.post(MAPS, &config_map("a")).await.fails(409, "AlreadyExists"),
         "object is being deleted: configmaps \"a\" already exists"
     );
-    // No finalizer can come any more, and no deletion can be taken back.
+    // No finalizer can be added any more, and the deletion cannot be revoked.
     let more = json!({"metadata": {"finalizers": ["example.com/f", "example.com/g"]}});
     server.patch(&path, "merge", &more).await.fails(422, "Invalid");
     let back = json!({"metadata": {"deletionTimestamp": null}, "data": {"k": "w"}});
     let still = server.patch(&path, "merge", &back).await.expect(200);
     assert!(still["metadata"]["deletionTimestamp"].is_string());
-    // The last finalizer takes the object with it; the answer is what was asked for, and the
-    // watchers' last state is what was stored.
+    // Removing the last finalizer deletes the object; the response is the requested state, and
+    // watchers receive the last stored state.
     let query = format!("?watch=1&resourceVersion={}", server.revision());
     let mut watch = server.watch(&format!("{MAPS}{query}")).await;
     let none = json!({"metadata": {"finalizers": null}});
@@ -154,7 +154,7 @@ async fn options_that_cannot_be() {
     assert_eq!(server.delete(&format!("{path}?gracePeriodSeconds=x")).await.status, 400);
     assert_eq!(server.delete(&format!("{path}?propagationPolicy=Sideways")).await.status, 422);
     assert_eq!(server.revision(), version(&made));
-    // A body wins over the query.
+    // The body takes precedence over the query.
     delete(&server, &format!("{path}?dryRun=All"), &json!({"gracePeriodSeconds": 5}))
         .await
         .expect(200);
@@ -172,16 +172,16 @@ async fn a_pod_on_a_node_is_given_time() {
     assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], 30);
     assert_eq!(going["metadata"]["generation"], 2);
     let at = going["metadata"]["deletionTimestamp"].as_str().unwrap().to_owned();
-    // Longer: no. Shorter: yes, and sooner.
+    // A longer period is ignored; a shorter one takes effect.
     let longer = delete(&server, &path, &json!({"gracePeriodSeconds": 60})).await.expect(200);
     assert_eq!(longer["metadata"]["deletionTimestamp"], at);
     let shorter = delete(&server, &path, &json!({"gracePeriodSeconds": 5})).await.expect(200);
     assert_eq!(shorter["metadata"]["deletionGracePeriodSeconds"], 5);
     assert!(shorter["metadata"]["deletionTimestamp"].as_str().unwrap() < at.as_str());
-    // The kubelet is done: it is gone.
+    // The kubelet confirms, and the pod is removed.
     delete(&server, &path, &json!({"gracePeriodSeconds": 0})).await.expect(200);
     server.get(&path).await.fails(404, "NotFound");
-    // No time at all from the start: it is marked, and then gone.
+    // Zero grace from the start: marked, then removed.
     let made = server.post(PODS, &body).await.expect(201);
     let mut watch =
         server.watch(&format!("{PODS}?watch=1&resourceVersion={}", version(&made))).await;
@@ -205,7 +205,7 @@ async fn a_namespace_that_is_being_deleted_has_no_period_of_grace() {
     assert_eq!(going["status"]["phase"], "Terminating");
     assert!(going["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(going["metadata"].get("deletionGracePeriodSeconds"), None);
-    // Again: nothing new.
+    // A second deletion changes nothing.
     assert_eq!(server.delete("/api/v1/namespaces/going").await.expect(200), going);
 }
 
@@ -273,7 +273,7 @@ async fn a_namespace_goes_when_it_is_finalized() {
         (&json!("Namespace"), &json!("Terminating"))
     );
     assert!(going["metadata"]["deletionTimestamp"].is_string());
-    // Nothing new; changes and deletions go on.
+    // Nothing can be created; updates and deletions continue.
     let answer = server.post(inside, &config_map("new")).await;
     assert_eq!(
         answer.fails(403, "Forbidden"),
@@ -289,7 +289,7 @@ async fn a_namespace_goes_when_it_is_finalized() {
     let patch = json!({"data": {"k": "w"}});
     server.patch(&format!("{inside}/old"), "merge", &patch).await.expect(200);
     server.delete(&format!("{inside}/old")).await.expect(200);
-    // The finalizer cannot go through the namespace itself.
+    // The finalizer cannot be removed through the namespace itself.
     let patch = json!({"spec": {"finalizers": []}});
     let kept = server.patch(path, "merge", &patch).await.expect(200);
     assert_eq!(kept["spec"]["finalizers"], json!(["kubernetes"]));
@@ -312,7 +312,7 @@ async fn some_namespaces_stay() {
         );
     }
     assert_eq!(server.revision(), before);
-    // Namespaces are deleted one by one only.
+    // Namespaces cannot be deleted as a collection.
     server.delete("/api/v1/namespaces").await.fails(405, "MethodNotAllowed");
 }
 

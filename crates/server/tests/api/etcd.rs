@@ -6,10 +6,10 @@ use std::time::Duration;
 use windlass_store::{EtcdOptions, Store};
 use windlass_testkit::etcd::{EtcdCluster, EtcdMember};
 
-/// Elections in tests need not be patient.
+/// Short election timeouts for tests.
 const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];
 
-/// A cluster of one member; it ends with this, or with the process.
+/// A single-member cluster; it ends when dropped, or with the process.
 pub struct TestEtcd {
     cluster: EtcdCluster,
 }
@@ -23,12 +23,12 @@ impl TestEtcd {
         TestEtcd { cluster: EtcdCluster::start(1, &[&QUICK, args].concat()).unwrap() }
     }
 
-    /// A store in it; all share their objects. It has patience for a machine with much else to do.
+    /// Opens a store; all share their objects. Its timeouts allow for a busy machine.
     pub fn open(&self) -> Arc<dyn Store> {
         self.open_within(Duration::from_secs(10), Duration::from_secs(30))
     }
 
-    /// As [`TestEtcd::open`], but it soon gives up.
+    /// Like [`TestEtcd::open`], with short timeouts.
     pub fn open_hasty(&self) -> Arc<dyn Store> {
         self.open_within(Duration::from_millis(500), Duration::from_secs(2))
     }
@@ -39,17 +39,17 @@ impl TestEtcd {
         Arc::new(windlass_store::EtcdStore::open(options).unwrap())
     }
 
-    /// Kills it; what it has stored stays.
+    /// Kills the process; the data is kept.
     pub fn kill(&mut self) {
         self.member().kill().unwrap();
     }
 
-    /// Starts it again after it was killed.
+    /// Restarts it after it was killed.
     pub fn restart(&mut self) {
         self.member().restart(&QUICK).unwrap();
     }
 
-    /// Ends the alarm of a database that was full, and gives back what compactions freed.
+    /// Clears the alarm of a full database and releases compacted space.
     pub fn defragment(&self) {
         self.cluster.members()[0].defragment().unwrap();
     }

@@ -1,4 +1,4 @@
-//! An etcd that is full, and one that compacts while a server starts.
+//! A full etcd, and one that compacts while a server starts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use windlass_store::{
 use super::etcd::TestEtcd;
 use windlass_testkit::{MAPS, TestServer, config_map, names};
 
-/// Writes are refused with 503 and counted, reads go on, and all is well when there is space again.
+/// Writes fail with 503 and are counted, reads continue, and writes recover with free space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_on_a_full_etcd_says_so() {
     let etcd = TestEtcd::start_with(&["--quota-backend-bytes=12000000"]);
@@ -35,7 +35,7 @@ async fn a_server_on_a_full_etcd_says_so() {
     };
     refused.fails(503, "ServiceUnavailable");
     assert_eq!(refused.headers["retry-after"], "1");
-    // The first refusal may be of a change that was made all the same; the second is not.
+    // The first failure may be of a change that was applied; the second is not.
     server.post(MAPS, &config_map("none")).await.fails(503, "ServiceUnavailable");
     let metrics = server.get("/metrics").await;
     let text = String::from_utf8_lossy(&metrics.body).into_owned();
@@ -53,23 +53,23 @@ async fn a_server_on_a_full_etcd_says_so() {
     server.post(MAPS, &config_map("small")).await.expect(201);
 }
 
-/// A store that is compacted behind the back of whoever reads it, some times.
+/// A store that is compacted during reads, a given number of times.
 struct CompactingStore {
     store: Arc<dyn Store>,
-    /// How many pages, pieces of history and feeds are left to be overtaken.
+    /// Remaining compactions during pages, history reads and feeds.
     pages: AtomicUsize,
     feeds: AtomicUsize,
 }
 
 impl CompactingStore {
-    /// Changes the store and forgets everything before that, if it is to be done once more.
+    /// Writes to the store and compacts it, if any are left.
     async fn compact_behind(&self, left: &AtomicUsize, name: &str) {
         if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_err() {
             return;
         }
         let done = self.put(name).await;
         self.store.compact(done.revision).await.unwrap();
-        // So that there is history.
+        // Ensures that history exists.
         self.put("last").await;
     }
 
@@ -153,7 +153,7 @@ async fn a_start_that_compactions_overtake_begins_again() {
     let etcd = TestEtcd::start();
     {
         let first = TestServer::start_on_store(etcd.open()).await;
-        // More than are read at once.
+        // More than one page.
         for n in 0..600 {
             first.post(MAPS, &config_map(&format!("m{n}"))).await.expect(201);
         }

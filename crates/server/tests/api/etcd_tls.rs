@@ -1,4 +1,4 @@
-//! Connections to an etcd that asks for client certificates, with real files.
+//! Connections to an etcd that requires client certificates, with real files.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use windlass_store::{
 };
 use windlass_testkit::etcd::{EtcdCluster, MemberAddress};
 
-/// A certificate authority, and a directory for what it issues.
+/// A CA and a directory for its certificates.
 struct TlsFiles {
     authority: CertificateAuthority,
     dir: TempDir,
@@ -49,7 +49,7 @@ impl TlsFiles {
                 AltName::Dns("localhost".into()),
                 AltName::Ip("127.0.0.1".parse().unwrap()),
             ],
-            // A member is a client of itself: its JSON gateway is.
+            // A member is also its own client, through its JSON gateway.
             purposes: vec![KeyPurpose::ServerAuth, KeyPurpose::ClientAuth],
             validity: validity(),
             public_key: key.public_key(),
@@ -76,7 +76,7 @@ fn validity() -> Validity {
     Validity::new(now - Duration::days(1), now + Duration::days(1)).unwrap()
 }
 
-/// What an etcd is started with that trusts the clients of one authority.
+/// Returns the flags of an etcd that trusts the clients of one CA.
 fn flags(files: &TlsFiles, clients: &TlsFiles) -> Vec<String> {
     files.issue("member");
     vec![
@@ -103,7 +103,7 @@ fn put(value: &'static str) -> WriteRequest {
     }
 }
 
-/// Commits as often as it takes.
+/// Commits, retrying until it succeeds.
 async fn commit_at_last(store: &EtcdStore, write: WriteRequest) {
     let begun = Instant::now();
     while let Err(error) = store.commit(write.clone()).await {
@@ -158,8 +158,8 @@ async fn only_who_has_the_right_certificates_gets_in() {
     }
 }
 
-/// Certificates are read again for every connection; while the files are of no use, what they last
-/// held is.
+/// Certificates are reloaded for every connection; while the files are invalid, the last valid ones
+/// are used.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn new_certificates_are_used_from_the_next_connection_on() {
     let (old, new) = (TlsFiles::new("one"), TlsFiles::new("other"));
@@ -179,7 +179,7 @@ async fn new_certificates_are_used_from_the_next_connection_on() {
     cluster.members_mut()[0].kill().unwrap();
     cluster.members_mut()[0].restart(&with_old).unwrap();
     commit_at_last(&store, put("2")).await;
-    // All is new: the authority, the member and the client.
+    // CA, member and client are all new.
     fs::copy(&fresh.1, &key).unwrap();
     fs::copy(new.path("ca.crt"), old.path("ca.crt")).unwrap();
     let with_new = flags(&new, &new);

@@ -99,7 +99,7 @@ async fn patches_meet_the_form_of_the_group_they_come_through() {
     server.post(OLD, &event).await.expect(201);
     let seen = server.patch(&format!("{OLD}/e"), "merge", &json!({"message": "two"})).await;
     assert_eq!(seen.expect(200)["message"], "two");
-    // `message` is no field of the new form: it is dropped with a warning.
+    // The new form has no field `message`: it is dropped with a warning.
     let seen = server.patch(&format!("{NEW}/e"), "merge", &json!({"message": "three"})).await;
     assert_eq!(seen.warnings(), ["299 - \"unknown field \\\"message\\\"\""]);
     assert_eq!(seen.expect(200)["note"], "two");

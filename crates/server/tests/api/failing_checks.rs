@@ -1,4 +1,4 @@
-//! A check that fails denies: each of those behind authentication, by an error and by a panic.
+//! A failing check denies: each check after authentication, by an error and by a panic.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use windlass_server::{AccessCheck, FaultInjection};
 
 use windlass_testkit::{MAPS, PODS, TestRequest, TestServer, config_map, pod};
 
-/// Which check fails, and whether by a panic.
+/// The failing check, and whether it panics.
 type InjectedFailure = Arc<ArcSwap<Option<(AccessCheck, bool)>>>;
 
-/// A request that a check decides: whose, what, and in whose name.
+/// A request guarded by a check, with its token and impersonated user.
 struct CheckedRequest {
     check: AccessCheck,
     token: &'static str,
@@ -66,7 +66,7 @@ fn bundle() -> Value {
     })
 }
 
-/// Those that have tests of their own, with the credentials they judge.
+/// Checks with separate tests, which use their credentials.
 const AUTHENTICATION: &[AccessCheck] = &[
     AccessCheck::FrontProxy,
     AccessCheck::ClientCertificate,

@@ -1,4 +1,4 @@
-//! How requests wait for each other.
+//! Flow control between requests.
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -13,12 +13,12 @@ use windlass_server::{Incoming, handle_request};
 
 use windlass_testkit::{MAPS, TestRequest, TestServer, config_map};
 
-/// A server that works on one request that reads and one that writes at a time.
+/// Starts a server with one seat for reads and one for writes.
 async fn narrow() -> TestServer {
     TestServer::with(|setup| setup.flow = InflightLimits { reads: 1, writes: 1 }).await
 }
 
-/// A body that never comes: its request keeps its seat.
+/// Returns a body that never arrives, so that its request holds its seat.
 fn pending_body() -> Incoming {
     let never = futures::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>();
     StreamBody::new(never).map_err(Into::into).boxed_unsync()
@@ -43,9 +43,9 @@ async fn a_watch_keeps_no_seat() {
     }
 }
 
-/// A value of a gauge of the level for everyone.
+/// Returns the value of a gauge of the level `Everyone`.
 async fn gauge(server: &TestServer, name: &str) -> usize {
-    // As a part of the process, which needs no seat.
+    // As a component of the process, which needs no seat.
     let admin = User::authenticated("admin", "", vec!["system:masters".into()]);
     let local = Arc::new(Peer::local(admin));
     let body = Empty::new().map_err(Into::into).boxed_unsync();
@@ -128,7 +128,7 @@ async fn a_long_list_takes_more_seats() {
         (format!("{MAPS}?limit=101"), 2),
         (format!("{MAPS}/m0"), 1),
         (format!("{MAPS}?fieldSelector=metadata.name%3Dm0"), 1),
-        // All are looked at, but few are sent.
+        // All are examined, but few are sent.
         (format!("{MAPS}?labelSelector=none"), 1),
         (other.to_owned(), 1),
         ("/api/v1/configmaps".to_owned(), 2),
@@ -178,7 +178,7 @@ async fn copies_that_are_not_read_have_a_bound() {
         assert!(held.len() > 30, "{}", held.len());
         held.pop();
         assert_eq!(open().await.0, 200, "there is room again");
-        // What the cache has is not a copy.
+        // Cached bytes are not a copy.
         let (status, _, _body) = server.request(Method::GET, &path).open().await;
         assert_eq!(status, 200);
     }
@@ -209,7 +209,7 @@ async fn slow_bodies_of_one_user_leave_seats_to_others() {
         TestServer::with(|setup| setup.flow = InflightLimits { reads: 8, writes: 8 }).await;
     let mut held = Vec::new();
     for _ in 0..20 {
-        // Every user may ask this.
+        // Every user may create this review.
         let asked =
             server.request(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
         let asked = asked.header("content-type", "application/json");

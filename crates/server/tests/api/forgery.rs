@@ -1,7 +1,7 @@
-//! What the server owns cannot be forged: every field of the kinds of certificates, set and removed by every
-//! verb and patch type, at every place it could be sent to, by somebody whom no role forbids anything.
+//! Fields owned by the server cannot be forged: every field of the certificate kinds, set and
+//! removed by every verb and patch type, through every endpoint, by a caller with all permissions.
 //!
-//! After each attempt the stored object may differ from what it was only where its writers may write.
+//! After each attempt the stored object may differ only in fields that its writers may write.
 
 mod field_locations;
 mod write_methods;
@@ -17,20 +17,20 @@ use write_methods::WriteMethod;
 
 use windlass_testkit::TestServer;
 
-/// A kind as it is attacked.
+/// A kind to attack, with its endpoints.
 struct ForgeryTarget {
     version: &'static str,
-    /// `certificatesigningrequests`, below its namespace if it has one.
+    /// Path such as `certificatesigningrequests`, below its namespace if it has one.
     place: &'static str,
     type_name: &'static str,
     object: Value,
-    /// What happened to the object before: put to these subresources.
+    /// Earlier writes to these subresources.
     before: Vec<(&'static str, Value)>,
-    /// Where it is attacked, and what may change there beside [`EVERYBODYS`].
+    /// Attacked endpoints, and the fields that may change there beside [`EVERYBODYS`].
     open: &'static [(&'static str, &'static [&'static str])],
 }
 
-/// What whoever may write an object may change of it.
+/// Fields that anyone who may write the object may change.
 const EVERYBODYS: &[&str] = &[
     "/metadata/labels",
     "/metadata/annotations",
@@ -38,7 +38,7 @@ const EVERYBODYS: &[&str] = &[
     "/metadata/ownerReferences",
     "/metadata/generateName",
 ];
-/// What follows from any change.
+/// Fields that change with every write.
 const CONSEQUENCES: &[&str] = &["/metadata/managedFields", "/metadata/resourceVersion"];
 
 fn signing_request() -> ForgeryTarget {
@@ -112,7 +112,7 @@ fn pod_request(version: &'static str, decided: bool) -> ForgeryTarget {
             },
         }),
         before: if decided { vec![("status", denied)] } else { Vec::new() },
-        // Kubernetes puts back the rest of the metadata, but not this.
+        // Kubernetes resets the rest of the metadata, but not this.
         open: &[("", &[]), ("status", &["/metadata/generateName"])],
     }
 }
@@ -126,11 +126,11 @@ impl ForgeryTarget {
         format!("{}/{}", self.collection(), self.object["metadata"]["name"].as_str().unwrap())
     }
 
-    /// Makes the object anew, up to where it is attacked.
+    /// Recreates the object in the state to be attacked.
     async fn recreate(&self, server: &TestServer) -> Value {
         let path = self.path();
         if server.get(&path).await.status == 200 {
-            // Finalizers that an attack left would keep it.
+            // Finalizers left by an attack would block its deletion.
             let free = json!({"metadata": {"finalizers": null}});
             server.patch(&path, "merge", &free).await.expect(200);
             server.delete(&path).await.expect(200);
@@ -164,7 +164,7 @@ async fn no_field_of_a_pod_request_is_forged() {
     }
 }
 
-/// A server, and alice, who may do everything because a role says so.
+/// Starts a server where a role grants alice all permissions.
 async fn server() -> TestServer {
     let server = TestServer::start().await;
     let binding = json!({
@@ -226,19 +226,19 @@ async fn attack(target: ForgeryTarget) {
         forged.len(),
         forged[..forged.len().min(40)].join("\n")
     );
-    // Attacks that nothing comes of may be no attacks.
+    // Attacks that never change anything may be ineffective.
     assert!(tried > 500 && taken > 10, "{taken} of {tried} attempts changed anything");
 }
 
 fn may_change(changed: &str, open: &[&str], subresource: &str, target: &ForgeryTarget) -> bool {
-    // Pod requests give nothing but their status away to those who write it.
+    // Writers of a pod request's status may change nothing but the status.
     let everybodys = !(subresource == "status" && target.place.ends_with("podcertificaterequests"));
     CONSEQUENCES.contains(&changed)
         || open.contains(&changed)
         || (everybodys && EVERYBODYS.contains(&changed))
 }
 
-/// What was decided on a signing request stays: Approved, and nobody denies it later.
+/// Decisions on a signing request are final: once Approved, it cannot be denied.
 fn check_decided(before: &Value, after: &Value, forged: &mut Vec<String>) {
     let decisions = |object: &Value| -> Vec<Value> {
         let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -250,7 +250,8 @@ fn check_decided(before: &Value, after: &Value, forged: &mut Vec<String>) {
     }
 }
 
-/// The parts that differ, as `/metadata/labels`; parts of the second level, of which an owner can be told.
+/// Returns the differing parts, as `/metadata/labels`: second-level fields, which have a known
+/// owner.
 fn differences(before: &Value, after: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let keys = |value: &Value| -> Vec<String> {
@@ -275,7 +276,8 @@ fn differences(before: &Value, after: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Who asks is whom the server knows, whatever the request says; and so is everything else it owns.
+/// The requester is the authenticated user, whatever the request says; the same holds for all other
+/// server-owned fields.
 #[tokio::test]
 async fn nothing_is_forged_in_a_new_object() {
     let server = server().await;
@@ -321,7 +323,7 @@ async fn nothing_is_forged_in_a_new_object() {
     }
 }
 
-/// Nobody gets a certificate of the group that may do everything, whichever way they ask.
+/// Nobody can request a certificate of the group with all permissions, in any way.
 #[tokio::test]
 async fn nobody_asks_for_masters() {
     let server = server().await;
@@ -347,14 +349,14 @@ async fn nobody_asks_for_masters() {
     assert!(told.ends_with(text), "{told}");
     let yaml =
         server.request(http::Method::POST, collection).header("content-type", "application/yaml");
-    // JSON is YAML.
+    // JSON is valid YAML.
     let told =
         yaml.raw_body(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
     assert!(told.ends_with(text), "{told}");
     assert_eq!(server.revision(), before);
 }
 
-/// Signers have no namespace, so a role in one grants nothing about them.
+/// Signers are cluster-scoped, so a namespaced role grants nothing on them.
 #[tokio::test]
 async fn no_namespace_grants_the_right_to_decide() {
     let server = TestServer::start().await;

@@ -1,4 +1,4 @@
-//! Acting as somebody else, through the whole chain. The rules are tested beside the code.
+//! Impersonation through the whole chain. Unit tests cover the rules.
 
 use http::Method;
 use windlass_server::{AccessCheck, FaultInjection};
@@ -17,7 +17,7 @@ async fn a_request_is_done_as_the_user_named() {
         "secrets is forbidden: User \"system:anonymous\" cannot list resource \"secrets\" in API \
          group \"\" in the namespace \"default\""
     );
-    // Other headers that only look alike leave it with the caller.
+    // Similar headers have no effect.
     for header in ["impersonate_user", "x-impersonate-user", "impersonate-users"] {
         asked().header(header, "system:anonymous").send().await.expect(200);
     }

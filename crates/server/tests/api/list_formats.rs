@@ -1,5 +1,4 @@
-//! Lists are encoded as the client reads them, in frames; joined, these are the same bytes as if the list had been
-//! encoded at once.
+//! Lists are encoded in frames while the client reads; joined, they equal a list encoded at once.
 
 use std::sync::Arc;
 
@@ -25,10 +24,11 @@ const VIEWS: [&str; 5] = [
 ];
 
 async fn populated() -> TestServer {
-    // Ages of rows must not change from one request to the next.
+    // Ages in rows must not change between requests.
     let now = time::OffsetDateTime::now_utc();
     let server = TestServer::with(|setup| setup.clock = Arc::new(move || now)).await;
-    // Texts that YAML must quote or set as blocks, many small objects, and some that are frames of their own.
+    // Strings that YAML must quote or write as blocks, many small objects, and some larger than a
+    // frame.
     let texts =
         ["", "yes", "0644", "two\nlines\n", "  indented\nlines", "\u{e9}\u{2028}: #", "a\tb"];
     for number in 0..60 {
@@ -52,7 +52,7 @@ async fn populated() -> TestServer {
     server
 }
 
-/// The whole body, after a check of its frames and of the length that it announces.
+/// Returns the whole body after checking its frames and announced length.
 async fn read(server: &TestServer, path: &str, accept: &str) -> Bytes {
     let request = server.request(Method::GET, path).header("accept", accept);
     let (status, _, mut body) = request.open().await;
@@ -151,7 +151,7 @@ async fn items_are_the_objects_and_the_length_is_known() {
         let (_, headers, body) = server.request(Method::HEAD, base).open().await;
         assert!(body.is_end_stream());
         let length = headers.get("content-length").map(|v| v.to_str().unwrap().to_owned());
-        // The items of the other version are only known when they are converted.
+        // The length of items in the other version is only known after conversion.
         let wanted = (base != NEW_EVENTS).then(|| list.len().to_string());
         assert_eq!(length, wanted, "{base}");
     }
@@ -166,7 +166,7 @@ async fn a_frame_has_a_bound() {
         let mut frames = 0;
         while let Some(frame) = body.frame().await {
             let data = frame.unwrap().into_data().unwrap();
-            // One item may begin before a frame is full and end behind it.
+            // An item may start before a frame is full and end beyond it.
             assert!(data.len() < 3 * limits::FRAME, "{accept}: {}", data.len());
             frames += 1;
         }

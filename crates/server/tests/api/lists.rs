@@ -1,4 +1,4 @@
-//! Lists: what is selected, in pages, at which version.
+//! Lists: selectors, pages and versions.
 
 use http::Method;
 use http_body::Body as _;
@@ -102,7 +102,7 @@ async fn selectors_that_cannot_be_read() {
     }
 }
 
-/// Reads every page; what `between` does happens after each.
+/// Reads every page; calls `between` after each.
 async fn pages(server: &TestServer, query: &str, between: impl AsyncFn(usize)) -> Vec<Value> {
     let mut pages: Vec<Value> = Vec::new();
     let mut token = String::new();
@@ -175,7 +175,7 @@ async fn remaining_items_are_counted_only_without_selectors() {
         ("limit=9", Value::Null, false),
         ("limit=2&labelSelector=odd", Value::Null, true),
         ("limit=2&fieldSelector=metadata.name!%3Dx", Value::Null, true),
-        // An object follows that is not selected: nobody has looked at it yet.
+        // An unselected object follows that was not examined yet.
         ("limit=2&labelSelector=odd%3Dtrue", Value::Null, true),
         ("limit=3&labelSelector=odd%3Dtrue", Value::Null, true),
         ("limit=3&labelSelector=odd%3Dfalse", Value::Null, false),
@@ -202,7 +202,7 @@ async fn the_version_and_its_match_choose_the_state() {
         (format!("resourceVersion={first}"), 2, last),
         (format!("resourceVersion={first}&resourceVersionMatch=NotOlderThan"), 2, last),
         (format!("resourceVersion={first}&limit=10&resourceVersionMatch=NotOlderThan"), 2, last),
-        // From before there was a match: a page of a given version is exact.
+        // Legacy rule without a match: a page of a given version is exact.
         (format!("resourceVersion={first}&limit=10"), 1, first),
         (format!("resourceVersion={first}&resourceVersionMatch=Exact"), 1, first),
         (format!("resourceVersion={last}&resourceVersionMatch=Exact"), 2, last),
@@ -323,7 +323,7 @@ async fn tokens_that_were_not_given_out_here() {
     );
     let matched = format!("{MAPS}?continue={good}&resourceVersionMatch=Exact&resourceVersion=3");
     server.get(&matched).await.fails(422, "Invalid");
-    // A version still to come was not given out here: start again.
+    // A future version was not issued by this server: the list must restart.
     let far = token(r#"{"v":"meta.k8s.io/v1","rv":9000000000,"start":"default/m02"}"#);
     let answer = server.get(&format!("{MAPS}?continue={far}")).await;
     answer.fails(410, "Expired");
@@ -338,7 +338,7 @@ async fn a_token_stays_in_its_collection() {
     server.post(public, &config_map("p")).await.expect(201);
     let list = server.get(&format!("{MAPS}?limit=1")).await.expect(200);
     let token = list["metadata"]["continue"].as_str().unwrap();
-    // A token of another namespace is of no use, but must not lead out of the one in the path.
+    // A token of another namespace is useless, and must not lead out of the namespace in the path.
     for namespace in ["a", "kube-node-lease", "kube-public", "zzz"] {
         let path = format!("/api/v1/namespaces/{namespace}/configmaps?continue={token}");
         let list = server.get(&path).await.expect(200);
@@ -346,7 +346,8 @@ async fn a_token_stays_in_its_collection() {
     }
 }
 
-/// A server with 40 maps of 100 KiB, whose state at the revision that is returned is in no cache any more.
+/// Starts a server with 40 ConfigMaps of 100 KiB, whose state at the returned revision is no longer
+/// cached.
 async fn with_past_state() -> (TestServer, u64) {
     let server = TestServer::start().await;
     for number in 0..40 {
@@ -356,7 +357,7 @@ async fn with_past_state() -> (TestServer, u64) {
         server.post(MAPS, &map).await.expect(201);
     }
     let revision = server.revision();
-    // More than the caches remember.
+    // More than the caches keep.
     for number in 0..36 {
         let mut large = config_map("large");
         large["data"]["k"] = json!(format!("{number}{}", "v".repeat(1_000_000)));

@@ -1,5 +1,5 @@
-//! Every list and map of every kind with very many elements, good and bad: the work for a request grows
-//! with its size and not with the square of it, and no refusal is larger than what is needed to understand it.
+//! Every list and map of every kind with very many elements, valid and invalid: the cost of a
+//! request is linear in its size, not quadratic, and no error is larger than needed.
 //!
 //! With `WINDLASS_LONG=1` lists are as long as a body can hold.
 
@@ -16,7 +16,7 @@ use windlass_server::KINDS;
 use self::objects::{ALL, ElementPattern, ListField, minimal, places};
 use windlass_testkit::{TestResponse, TestServer};
 
-/// The largest answer to a request that fails: some hundred errors of some hundred bytes, twice.
+/// Maximum size of an error response: some hundred errors of some hundred bytes, twice.
 const LARGEST_REFUSAL: usize = 1024 * 1024;
 
 fn is_long() -> bool {
@@ -41,7 +41,7 @@ async fn lists_in_status() {
 async fn sweep(is_wanted: fn(&ListField) -> bool) {
     let server = TestServer::start().await;
     let count = if is_long() { 100_000 } else { 3_000 };
-    // To look into one of them: a part of what is shown.
+    // Runs a single trial: a substring of the printed names.
     let only = std::env::var("WINDLASS_LONG_LIST").unwrap_or_default();
     let mut seen = BTreeSet::new();
     let mut trials = TrialResults::default();
@@ -49,7 +49,7 @@ async fn sweep(is_wanted: fn(&ListField) -> bool) {
         .iter()
         .flat_map(|kind| kind.served.iter().flat_map(|served| places(kind, served)))
         .filter(|place| is_wanted(place) && place.shown().contains(&only))
-        // A type has the same rules wherever it stands.
+        // A type has the same rules in all its locations.
         .filter(|place| seen.insert(place.field))
         .enumerate()
     {
@@ -62,7 +62,7 @@ async fn sweep(is_wanted: fn(&ListField) -> bool) {
     trials.conclude();
 }
 
-/// Creates an object with a long list; if it is taken, changes it in every way.
+/// Creates an object with a long list; if accepted, updates it in every way.
 async fn trial(
     server: &TestServer,
     place: &ListField,
@@ -112,7 +112,7 @@ async fn trial(
     server.patch(&own, "json", &finalizers).await;
 }
 
-/// What was measured, and what was too much.
+/// Measurements, and those that exceed a limit.
 #[derive(Default)]
 struct TrialResults {
     slowest: Vec<(Duration, String)>,
@@ -135,7 +135,7 @@ impl TrialResults {
             "{took:?} {shown} {what} × {count}: {} with {size} bytes",
             answer.status.as_u16()
         );
-        // Some patches that do not fit are 500 in Kubernetes, too, without that reason.
+        // Some patches that do not apply are a 500 in Kubernetes too, without that reason.
         let is_broken = answer.status == 500 && answer.json()["reason"] == "InternalError";
         let is_large = !answer.status.is_success() && size > LARGEST_REFUSAL;
         if took > patience(count) || is_broken || is_large {
@@ -162,13 +162,13 @@ impl TrialResults {
     }
 }
 
-/// What a request may cost: a fixed part, and 120 µs an element. An unoptimised build takes a third of that at most;
-/// what grows with the square exceeds it at 100,000 elements by a factor of a hundred.
+/// Returns the time limit of a request: a fixed part plus 120 µs per element. An unoptimized build
+/// takes at most a third of that; quadratic cost exceeds it a hundredfold at 100,000 elements.
 fn patience(count: usize) -> Duration {
     Duration::from_millis(150) + Duration::from_micros(120) * u32::try_from(count).unwrap()
 }
 
-/// The CPU time of this thread, on which the whole server runs in a test.
+/// Returns the CPU time of this thread, which runs the whole server in a test.
 fn cpu_time() -> Duration {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();

@@ -1,4 +1,5 @@
-//! The server in process, through its request chain: no socket (but for `transport`), everything else real.
+//! Tests of the server in process, through its request chain: no socket (except in `transport`),
+//! everything else real.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 

@@ -1,8 +1,8 @@
-//! Who may do what, every cell of it: callers of every sort × everything that can be asked.
+//! Access matrix: callers of every kind × all requests.
 //!
-//! `matrix/table.txt` is the table; a line is a request, a column a caller, and a cell says what must come of it. What is
-//! allowed is asked for as a dry run. What is refused is asked for both ways, must change nothing and must give
-//! nothing away. `WINDLASS_PRINT_MATRIX=1` prints the table as the server has it.
+//! In `matrix/table.txt`, a line is a request, a column a caller, and a cell the expected outcome.
+//! Allowed requests are sent as dry runs. Denied ones are sent both ways, and must change nothing
+//! and reveal nothing. `WINDLASS_PRINT_MATRIX=1` prints the actual table.
 
 mod callers;
 mod certificates;
@@ -15,10 +15,10 @@ use requests::MatrixRequest;
 
 use windlass_testkit::TestResponse;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessVerdict {
-    /// It was done, or would have been.
+    /// The request succeeded, or would have.
     Allowed,
     Forbidden,
     Unknown,
@@ -30,7 +30,7 @@ impl AccessVerdict {
             200 | 201 => Some(AccessVerdict::Allowed),
             403 => Some(AccessVerdict::Forbidden),
             401 => Some(AccessVerdict::Unknown),
-            // Kubernetes tells this refusal as a broken rule.
+            // Kubernetes reports this refusal as a validation error.
             422 if answer.fails(422, "Invalid").contains("is not permitted to \"sign\"") => {
                 Some(AccessVerdict::Forbidden)
             }

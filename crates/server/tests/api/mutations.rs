@@ -1,4 +1,4 @@
-//! Thousands of requests that are almost right: nothing breaks, and what fails changes nothing.
+//! Thousands of nearly valid requests: nothing breaks, and failed requests change nothing.
 
 use futures::FutureExt;
 use http::Method;
@@ -27,7 +27,7 @@ async fn requests_that_are_almost_right() {
             asked = asked.header("content-type", request.media);
         }
         let (status, _, body) = asked.open().await;
-        // A watch has no end; of everything else the whole answer is there.
+        // A watch does not end; all other responses are complete.
         let body = body.collect().now_or_never().map(|b| b.unwrap().to_bytes()).unwrap_or_default();
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let shown = format!(
@@ -37,10 +37,11 @@ async fn requests_that_are_almost_right() {
             request.media,
             String::from_utf8_lossy(&request.body),
         );
-        // 504: a version still to come. 500 without a reason: what Kubernetes leaves unclassified.
+        // 504: a future version. 500 without a reason: an error that Kubernetes leaves
+        // unclassified.
         let unclassified = status == 500 && answer["reason"] == Value::Null;
         assert!(status.as_u16() < 500 || status == 504 || unclassified, "{shown}");
-        // What ran out of time may have been done, or a part of it.
+        // A request that timed out may have been executed, fully or in part.
         if server.revision() != before && status != 504 {
             assert!(status.is_success() && request.method != Method::GET, "{shown}");
         }
@@ -150,8 +151,8 @@ fn valid() -> Vec<MutatedRequest> {
     ]
 }
 
-/// A request that differs from a valid one in one to three places; `None` if no HTTP library
-/// would let it through.
+/// Returns a request that differs from a valid one in one to three places; `None` if no HTTP
+/// library would accept it.
 fn mutated(base: &MutatedRequest, random: &mut TestRng) -> Option<MutatedRequest> {
     let (mut path, mut body) = (base.path.clone().into_bytes(), base.body.clone());
     let mut method = base.method.clone();
@@ -184,7 +185,7 @@ fn mutated(base: &MutatedRequest, random: &mut TestRng) -> Option<MutatedRequest
     Some(MutatedRequest { method, path, media, body })
 }
 
-/// Words that mean something somewhere.
+/// Words with a meaning somewhere in the API.
 const WORDS: &[&str] = &[
     "..",
     "%2e%2e",
@@ -243,7 +244,7 @@ pub fn scramble(bytes: &mut Vec<u8>, random: &mut TestRng) {
     }
 }
 
-/// Puts something of another type in the place of one value of a JSON body.
+/// Replaces one value of a JSON body with one of another type.
 pub fn swap_value(body: &mut Vec<u8>, random: &mut TestRng) {
     let Ok(mut value) = serde_json::from_slice::<Value>(body) else { return };
     let odd = [
@@ -284,7 +285,7 @@ fn replace_one(at: &mut Value, with: &Value, random: &mut TestRng) {
     }
 }
 
-/// A small generator, so that a failure comes again.
+/// A small seeded generator, so that failures are reproducible.
 pub struct TestRng(pub u64);
 
 impl TestRng {

@@ -1,4 +1,4 @@
-//! What nodes can see and do.
+//! Permissions and restrictions of nodes.
 
 mod isolation;
 mod own_node;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use windlass_testkit::{TestRequest, TestResponse, TestServer, TestWatch};
 
-/// A server on which nodes are authorized to do everything, so that admission is all that is in their way.
+/// Starts a server where RBAC grants nodes everything, so that only admission restricts them.
 async fn permissive_server() -> TestServer {
     let server = TestServer::start().await;
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
@@ -66,7 +66,7 @@ impl NodeClient<'_> {
     }
 }
 
-/// The merge patch that makes `new` of `old`.
+/// Returns the merge patch from `old` to `new`.
 fn merge_patch(old: &Value, new: &Value) -> Value {
     let (Some(before), Some(after)) = (old.as_object(), new.as_object()) else {
         return new.clone();
@@ -81,7 +81,7 @@ fn merge_patch(old: &Value, new: &Value) -> Value {
     patch
 }
 
-/// The pointers of all leaves of a tree.
+/// Collects the JSON pointers of all leaves.
 fn leaves(value: &Value, at: &str, out: &mut Vec<String>) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -99,7 +99,7 @@ fn leaves(value: &Value, at: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The pointers at which two trees differ.
+/// Returns the JSON pointers at which two values differ.
 fn difference(old: &Value, new: &Value) -> Vec<String> {
     let mut all = Vec::new();
     leaves(old, "", &mut all);

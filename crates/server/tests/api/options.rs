@@ -1,5 +1,4 @@
-//! The options every request can have: dry runs, field validation, timeouts, forms of body and
-//! answer.
+//! Options of all requests: dry runs, field validation, timeouts, and formats of body and response.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -188,7 +187,7 @@ async fn answers_come_in_the_form_that_is_accepted() {
             }
         }
     }
-    // A write that cannot be answered is not done.
+    // A write whose response format is not acceptable is not executed.
     let before = server.revision();
     let asked =
         server.request(Method::POST, MAPS).header("accept", "text/html").json(&config_map("b"));
@@ -233,13 +232,13 @@ async fn yaml_goes_in_and_out() {
     let answer = asked.header("accept", "application/yaml").raw_body(yaml).send().await;
     assert_eq!(answer.status, 201);
     assert_eq!(answer.headers["content-type"], "application/yaml");
-    // What came out goes in again and changes nothing.
+    // Sending the response back changes nothing.
     let asked = server.request(Method::PUT, &format!("{MAPS}/yml"));
     let again = asked.header("content-type", "application/yaml").raw_body(answer.body.clone());
     let seen = again.send().await.expect(200);
     assert_eq!(seen["data"], json!({"text": "one\ntwo\n", "number": "7", "word": "yes"}));
     assert_eq!(version(&seen), server.revision());
-    // Failures too.
+    // Errors as well.
     let path = format!("{MAPS}/none");
     let answer =
         server.request(Method::GET, &path).header("accept", "application/yaml").send().await;
@@ -262,7 +261,7 @@ async fn every_answer_has_an_audit_id_and_is_not_to_be_cached() {
     }
 }
 
-/// Kubernetes has no HEAD of resources; answering it as a GET does no harm.
+/// Kubernetes has no HEAD for resources; handling it as GET does no harm.
 #[tokio::test]
 async fn a_head_is_answered_as_a_get() {
     let server = TestServer::start().await;

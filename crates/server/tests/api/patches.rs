@@ -40,7 +40,7 @@ async fn each_type_changes_an_object() {
     ] {
         let answer = server.patch(&path, how, &patch).await;
         if want.is_null() && patch["data"].is_object() {
-            // `x~/y` is no key of a configmap.
+            // `x~/y` is no valid ConfigMap key.
             answer.fails(422, "Invalid");
             continue;
         }
@@ -61,20 +61,21 @@ async fn lists_of_a_pod_are_merged_by_their_keys() {
     server.post(PODS, &body).await.expect(201);
     let path = format!("{PODS}/p");
     let image = |pod: &Value, i: usize| pod["spec"]["containers"][i]["image"].clone();
-    // By name; the other container stays.
+    // Merged by name; the other container stays.
     let patch = json!({"spec": {"containers": [{"name": "b", "image": "b:2"}]}});
     let changed = server.patch(&path, "strategic", &patch).await.expect(200);
     assert_eq!((image(&changed, 0), image(&changed, 1)), (json!("a:1"), json!("b:2")));
     assert_eq!(changed["spec"]["containers"][1]["env"], json!([{"name": "E", "value": "1"}]));
-    // A merge patch replaces the list, which then lacks a container: pods cannot lose one.
+    // A merge patch replaces the list, which then lacks a container: containers of a pod cannot be
+    // removed.
     server.patch(&path, "merge", &patch).await.fails(422, "Invalid");
-    // `$patch: delete` takes an element out, with the same end.
+    // `$patch: delete` removes an element, with the same result.
     let patch = json!({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}});
     server.patch(&path, "strategic", &patch).await.fails(422, "Invalid");
-    // A list of primitives is merged as a set, and emptied by name.
+    // A list of primitives is merged as a set; elements are deleted by value.
     let patch = json!({"metadata": {"finalizers": ["example.com/b"]}});
     let changed = server.patch(&path, "strategic", &patch).await.expect(200);
-    // Without an order in the patch, what the patch brings stands first.
+    // Without an order in the patch, its elements come first.
     assert_eq!(changed["metadata"]["finalizers"], json!(["example.com/b", "example.com/a"]));
     let patch = json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/a"]}});
     let changed = server.patch(&path, "strategic", &patch).await.expect(200);
@@ -196,7 +197,7 @@ async fn patches_that_cannot_be() {
     assert_eq!(server.revision(), version(&made));
 }
 
-/// Each step doubles a value: 2^40 bytes, were it carried out.
+/// Each step doubles a value: 2^40 bytes if executed.
 #[tokio::test]
 async fn cve_2019_1002100_a_patch_that_would_grow_without_end_is_refused() {
     let server = TestServer::start().await;

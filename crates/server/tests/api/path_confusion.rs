@@ -1,4 +1,4 @@
-//! Requests that look like one thing to the check and like another to what follows it.
+//! Requests that authorization and routing might interpret differently.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ async fn as_alice(server: &TestServer, method: Method, path: &str, body: &Value)
     if body.is_null() { asked.send().await } else { asked.json(body).send().await }
 }
 
-/// Lets alice do everything in the namespace `mine`, and nothing anywhere else.
+/// Grants alice all permissions in the namespace `mine`, and none elsewhere.
 async fn alice_owns_a_namespace(server: &TestServer) {
     let namespace = json!({"metadata": {"name": "mine"}});
     server.post("/api/v1/namespaces", &namespace).await.expect(201);

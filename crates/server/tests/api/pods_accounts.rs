@@ -1,4 +1,4 @@
-//! What the ServiceAccount plugin gives to pods, and what it refuses.
+//! What the ServiceAccount plugin adds to pods, and what it rejects.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,14 +9,14 @@ use windlass_testkit::{PODS, TestServer, pod};
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 const PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// A server with the plugin on, and the default account in the namespace `default`.
+/// Starts a server with the plugin enabled and a default account in the namespace `default`.
 async fn server() -> TestServer {
     let server = bare_server().await;
     server.post(ACCOUNTS, &json!({"metadata": {"name": "default"}})).await.expect(201);
     server
 }
 
-/// The same without any account.
+/// Starts the same server without any account.
 async fn bare_server() -> TestServer {
     TestServer::with(|setup| setup.plugins = AdmissionPlugins::default()).await
 }
@@ -27,7 +27,7 @@ fn spec(containers: Value, rest: Value) -> Value {
     json!({"metadata": {"name": "p"}, "spec": spec})
 }
 
-/// The places where a container has something mounted, and what.
+/// Returns the mount paths of a container and their volumes.
 fn mounts(container: &Value) -> Vec<(&str, &str)> {
     let mounts = container["volumeMounts"].as_array().into_iter().flatten();
     mounts.map(|m| (m["mountPath"].as_str().unwrap(), m["name"].as_str().unwrap())).collect()
@@ -76,7 +76,7 @@ async fn a_new_pod_finds_a_token_of_its_account() {
     assert_eq!(spec["containers"][0]["volumeMounts"], mount);
     assert_eq!(mounts(&spec["containers"][1]), [(PLACE, "own")]);
     assert_eq!(spec["initContainers"][0]["volumeMounts"], mount);
-    // What was added is as if the client had sent it: sent back it changes nothing.
+    // The additions include all defaults: sending the object back changes nothing.
     let again = server.put(&format!("{PODS}/p"), &made).await.expect(200);
     assert_eq!(again["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
 }
@@ -107,7 +107,7 @@ async fn pod_and_account_say_whether_a_token_is_mounted() {
 #[tokio::test]
 async fn volumes_are_added_only_where_they_are_needed() {
     let server = server().await;
-    // Something is mounted at the place in every container.
+    // Every container already mounts something at the path.
     let own = json!([{"mountPath": PLACE, "name": "own"}]);
     let volumes = json!({"volumes": [{"name": "own", "emptyDir": {}}]});
     let containers = json!([{"name": "a", "image": "i", "volumeMounts": own}]);
@@ -115,7 +115,7 @@ async fn volumes_are_added_only_where_they_are_needed() {
     all["metadata"]["name"] = json!("all");
     let made = server.post(PODS, &all).await.expect(201);
     assert_eq!(made["spec"]["volumes"].as_array().unwrap().len(), 1);
-    // A volume of that name is taken for the one that would be added.
+    // A volume with that prefix is reused.
     let volumes = json!({"volumes": [{"name": "kube-api-access-mine", "emptyDir": {}}]});
     let made = server.post(PODS, &spec(json!([{"name": "a", "image": "i"}]), volumes)).await;
     let made = made.expect(201);
@@ -139,7 +139,7 @@ async fn pull_secrets_come_from_the_account_unless_the_pod_has_some() {
 #[tokio::test]
 async fn an_account_that_is_missing_refuses_the_pod() {
     let server = server().await;
-    // The old name of the field counts too.
+    // The deprecated field name counts too.
     for field in ["serviceAccountName", "serviceAccount"] {
         let mut named = pod("p");
         named["spec"][field] = json!("nobody");
@@ -225,7 +225,7 @@ async fn an_account_can_keep_its_pods_to_its_secrets() {
     let volume = "volume with secret.secretName=\"other\"";
     assert_eq!(text, format!("pods \"b\" is forbidden: {volume} {because}"));
 
-    // Neither by a container that is added later, nor by naming another account along with it.
+    // Neither by an ephemeral container, nor by naming another account with it.
     server.post(ACCOUNTS, &json!({"metadata": {"name": "free"}})).await.expect(201);
     let path = format!("{PODS}/a/ephemeralcontainers");
     for (secret, account) in [("other", "default"), ("other", "free"), ("ok", "default")] {
@@ -261,7 +261,7 @@ async fn changes_of_a_pod_are_not_equipped() {
     let path = format!("{PODS}/p/status");
     let changed = server.patch(&path, "merge", &status).await.expect(200);
     assert_eq!(changed["spec"]["volumes"].as_array().unwrap().len(), 1);
-    // Binding is a creation, but not of a pod.
+    // Binding is a create operation, but not of a pod.
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
     let bound =
         server.request(Method::POST, &format!("{PODS}/p/binding")).json(&binding).send().await;

@@ -1,4 +1,4 @@
-//! The default roles and bindings: there from the start, and brought back at every start.
+//! Default roles and bindings: created at the first start and restored at every start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,7 +195,7 @@ async fn bindings_get_their_groups_and_keep_their_role() {
          {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"ClusterRole\",\"Name\":\"edit\"}: \
          field is immutable"
     );
-    // A PUT to a name that is not there makes it.
+    // A PUT to a missing name creates it.
     let role = json!({"metadata": {"name": "r"}, "rules": []});
     server.put(&format!("{RBAC}/namespaces/default/roles/r"), &role).await.expect(201);
     let table = server

@@ -1,4 +1,4 @@
-//! Bodies in protobuf, as Go clients sent them to kube-apiserver, and the answers it gave.
+//! Protobuf bodies, recorded from Go clients with kube-apiserver's responses.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -25,7 +25,7 @@ async fn replay(server: &TestServer, recording: &Value) -> TestResponse {
     asked.raw_body(STANDARD.decode(text("body")).unwrap()).send().await
 }
 
-/// The namespace in a path, made if need be.
+/// Creates the namespace in a path, if missing.
 async fn namespace(server: &TestServer, recording: &Value) {
     let path = recording["path"].as_str().unwrap();
     let parts: Vec<&str> = path.split(['/', '?']).collect();
@@ -76,7 +76,7 @@ async fn recorded_creates_are_replayed() {
     }
 }
 
-/// The object before the update is the recorded answer without what the update brought.
+/// The object before the update is the recorded response without the updated part.
 #[tokio::test]
 async fn recorded_updates_are_replayed() {
     for (name, key, brought) in [
@@ -136,7 +136,7 @@ async fn recorded_updates_are_replayed() {
     }
 }
 
-/// Puts the object into the store at the very version that the recorded body names.
+/// Stores the object at exactly the version that the recorded body contains.
 async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) {
     let body = STANDARD.decode(recording["body"].as_str().unwrap()).unwrap();
     let wanted = version_in(&body);
@@ -163,7 +163,7 @@ async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) 
     assert!(wanted.is_none_or(|wanted| server.revision() == wanted));
 }
 
-/// The resourceVersion of ObjectMeta, if it has one: field 6, which follows the uid.
+/// Returns the resourceVersion of ObjectMeta, if any: field 6, after the UID.
 fn version_in(body: &[u8]) -> Option<u64> {
     let uid = body.windows(2).position(|w| w == [0x2a, 0x24]).unwrap();
     let at = uid + 2 + 36;

@@ -1,4 +1,4 @@
-//! Several servers on one etcd, and an etcd that fails.
+//! Several servers on one etcd, and etcd failures.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ async fn recorded_answers_are_given_again_on_etcd() {
     conformance::compare_all(&TestServer::start_on_store(etcd.open()).await).await;
 }
 
-/// Whatever one server has acknowledged, another knows at once.
+/// Writes acknowledged by one server are immediately visible at another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_may_move_between_servers() {
     let etcd = TestEtcd::start();
@@ -30,7 +30,7 @@ async fn a_client_may_move_between_servers() {
         assert_eq!(b.get(&path).await.expect(200), made);
         let listed = b.get(MAPS).await.expect(200);
         assert!(names(&listed).contains(&name.as_str()));
-        // What one server has shown, the other can go on from.
+        // A revision returned by one server is valid at the other.
         let at = version(&listed).max(version(&made));
         a.get(&format!("{MAPS}?resourceVersion={at}")).await.expect(200);
         a.get(&format!("{MAPS}?resourceVersion={at}&resourceVersionMatch=Exact&limit=1"))
@@ -53,7 +53,7 @@ async fn a_client_may_move_between_servers() {
     }
 }
 
-/// The feed begins anew: reads show the new state, and watches say that they have missed something.
+/// The feed restarts: reads show the new state, and watches end because they missed changes.
 #[tokio::test]
 async fn watches_end_when_the_feed_begins_anew() {
     let server = TestServer::start().await;
@@ -87,7 +87,7 @@ async fn watches_end_when_the_feed_begins_anew() {
     assert!(next.has_no_event());
 }
 
-/// What needs etcd is refused while it is away; what the cache may answer, it answers.
+/// Requests that need etcd fail while it is unavailable; those served from the cache succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_its_etcd_says_so() {
     let mut etcd = TestEtcd::start();

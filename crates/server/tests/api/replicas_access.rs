@@ -1,4 +1,4 @@
-//! Whoever was given a credential or a right by one server has it at the others.
+//! A credential or permission granted at one server is valid at the others.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use windlass_testkit::{MAPS, TestServer};
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets";
-/// Enough that a server that has not heard yet would be met.
+/// Enough rounds to meet a stale server.
 const ROUNDS: usize = 30;
 
 fn binding(role: &str, user: &str) -> Value {
@@ -60,7 +60,7 @@ async fn questions_about_rights_and_tokens_are_answered_alike() {
     }
 }
 
-/// A bootstrap token as a secret, and its text.
+/// Returns a bootstrap token as a secret, and its text.
 fn token(round: usize) -> (Value, String) {
     let (id, secret) = (format!("a{round:05}"), "0123456789abcdef");
     let encoded = |text: &str| STANDARD.encode(text);
@@ -89,7 +89,7 @@ async fn a_token_is_good_at_every_server_once_it_is_made() {
         let who = asked.json(&json!({})).send().await.expect(201);
         let name = &who["status"]["userInfo"]["username"];
         assert_eq!(name, &json!(format!("system:bootstrap:a{round:05}")));
-        // A secret that was never made is nobody's, however often one asks.
+        // A secret that does not exist authenticates nobody, however often it is tried.
         let wrong = format!("Bearer {}", token.replace("0123", "3210"));
         let asked = b.request(Method::POST, path).anonymous().header("authorization", &wrong);
         asked.json(&json!({})).send().await.fails(401, "Unauthorized");

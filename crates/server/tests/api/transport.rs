@@ -1,4 +1,4 @@
-//! Connections over TCP and TLS: which are closed, when, and what that does to the others.
+//! Connections over TCP and TLS: which are closed, when, and the effect on others.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use windlass_server::{
 
 use windlass_testkit::{TestServer, ca_with_validity, random_serial};
 
-/// Longer than anything healthy takes, also on a busy machine.
+/// Longer than any healthy operation, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A server on a socket.
+/// A server that listens on a socket.
 struct TransportServer {
     server: TestServer,
     connections: Arc<ConnectionTracker>,
@@ -78,7 +78,7 @@ impl TransportServer {
         self.connector.connect(name, stream).await.unwrap()
     }
 
-    /// An HTTP/2 connection whose streams have a window of so many bytes.
+    /// Opens an HTTP/2 connection with a stream window of `window` bytes.
     async fn http2(&self, window: u32) -> Http2Client {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(window);
@@ -89,7 +89,7 @@ impl TransportServer {
         Http2Client { sender, ended }
     }
 
-    /// Waits for a line among the metrics of connections.
+    /// Waits for a line in the connection metrics.
     async fn expect(&self, line: &str) {
         let metrics = MetricsRegistry::new();
         self.connections.register_metrics(&metrics);
@@ -134,7 +134,7 @@ async fn with_timeout<F: IntoFuture>(future: F) -> F::Output {
     tokio::time::timeout(PATIENCE, future).await.unwrap()
 }
 
-/// A serving certificate for the loopback address, and clients that trust it.
+/// Returns a serving certificate for the loopback address, and a client that trusts it.
 fn certificates() -> (rustls::ServerConfig, TlsConnector) {
     let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(1)).unwrap();
     let ca = ca_with_validity("transport-ca", validity);
@@ -166,7 +166,7 @@ async fn send_request(stream: &mut TlsStream<TcpStream>, path: &str, token: Opti
     stream.write_all(text.as_bytes()).await.unwrap();
 }
 
-/// Everything until the end of the connection.
+/// Reads everything until the connection ends.
 async fn rest(stream: &mut TlsStream<TcpStream>) -> String {
     let mut bytes = Vec::new();
     let _ = with_timeout(stream.read_to_end(&mut bytes)).await;
@@ -188,7 +188,7 @@ async fn an_unauthenticated_request_is_the_last_of_its_connection() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{answer}");
         assert!(answer.contains("connection: close\r\n"), "{answer}");
     }
-    // Before authentication as well, as long as nobody has authenticated on the connection.
+    // Also before authentication, while no request of the connection was authenticated.
     let mut http = transport.http2(65_535).await;
     assert_eq!(http.status("/api?timeout=x", None).await, 400);
     http.ended().await;
@@ -198,7 +198,7 @@ async fn an_unauthenticated_request_is_the_last_of_its_connection() {
 async fn authenticated_requests_keep_their_connection() {
     let transport = TransportServer::with(|_| {}).await;
     let mut http = transport.http2(65_535).await;
-    // Also if they are forbidden, or wrong before that.
+    // Also if they are forbidden, or invalid before that.
     for (path, token, code) in [
         ("/version", Some("admin-token"), 200),
         ("/api/v1/secrets", Some("alice-token"), 403),
@@ -225,11 +225,11 @@ async fn a_stream_that_is_not_read_is_reset_and_its_neighbours_stay() {
         assert!(failed.is_reset() && failed.is_remote(), "{failed}");
     }
     transport.expect("windlass_server_streams_reset_total 2").await;
-    // A watch without events is idle, not blocked: it outlives many times that.
+    // A watch without events is idle, not blocked: it lasts many times that long.
     let waits = tokio::time::timeout(Duration::from_secs(1), events.data()).await;
     assert!(waits.is_err(), "{waits:?}");
     assert_eq!(http.status("/version", admin).await, 200);
-    // With an event that nobody reads it is blocked.
+    // With an unread event it is blocked.
     let map = json!({"metadata": {"name": "news"}});
     assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
     assert!(with_timeout(events.data()).await.unwrap().unwrap_err().is_reset());
@@ -248,7 +248,7 @@ async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
     let response = http.get(MAPS, Some("admin-token")).await;
     let mut body = with_timeout(response).await.unwrap().into_body();
     let (mut read, mut paused, begun) = (0, 0, Instant::now());
-    // The client takes three times as long as it may go without reading, at a steady rate.
+    // The client reads steadily, over three times the unread timeout.
     while let Some(data) = with_timeout(body.data()).await {
         let data = data.unwrap();
         read += data.len();
@@ -261,7 +261,7 @@ async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
     assert!(read > 400_000 && begun.elapsed() > Duration::from_millis(1200), "{read}");
 }
 
-/// The HTTP library is done with a stream when the last chunk has begun to be written.
+/// The HTTP library releases a stream when it starts to write the last chunk.
 #[tokio::test]
 async fn an_answer_that_is_read_in_part_closes_the_connection() {
     let transport = TransportServer::with(|d| d.unread = Duration::from_millis(200)).await;
@@ -324,7 +324,8 @@ async fn silent_connections_are_closed() {
     http.ended().await;
 }
 
-/// What anonymous clients do not read is bounded over all connections, and costs those who read nothing.
+/// Unread responses to anonymous clients are bounded over all connections, without affecting
+/// clients that read.
 #[tokio::test]
 async fn unread_answers_to_unauthenticated_requests_are_bounded_in_total() {
     let limits = ConnectionLimits { unauthenticated_answers: 5, ..ConnectionLimits::default() };
@@ -334,11 +335,11 @@ async fn unread_answers_to_unauthenticated_requests_are_bounded_in_total() {
         let mut http = transport.http2(0).await;
         let response = http.get("/version", None).await;
         stalled.push((http, with_timeout(response).await.unwrap()));
-        // A client that reads is answered every time.
+        // A client that reads gets every response.
         let mut probe = transport.http2(65_535).await;
         assert_eq!(probe.status("/version", None).await, 200);
     }
-    // The last to be closed may not have noticed yet.
+    // The last one may not have noticed its end yet.
     for (http, _) in stalled.iter_mut().take(14) {
         http.ended().await;
     }
@@ -346,7 +347,7 @@ async fn unread_answers_to_unauthenticated_requests_are_bounded_in_total() {
     assert!((1..=5).contains(&open), "{open} connections");
 }
 
-/// Idle anonymous connections do not keep out those with a credential.
+/// Idle anonymous connections do not keep out authenticated ones.
 #[tokio::test]
 async fn connections_beyond_the_limit_replace_idle_unauthenticated_ones() {
     let limits = ConnectionLimits { per_address: 8, ..ConnectionLimits::new(8) };
@@ -367,12 +368,12 @@ async fn connections_beyond_the_limit_replace_idle_unauthenticated_ones() {
     transport.expect("windlass_server_connections_refused_total{limit=\"total\"} 0").await;
 }
 
-/// A client that ignores the end of its connection and goes on is cut off.
+/// A client that ignores the shutdown of its connection is disconnected.
 #[tokio::test]
 async fn a_client_that_does_not_leave_is_cut_off() {
     let transport = TransportServer::with(|d| d.closing = Duration::from_millis(200)).await;
     let mut stream = transport.connect_tls().await;
-    // The preface, empty settings, and nothing after the answers: no acknowledgement of a ping.
+    // The preface, empty settings, and nothing after the responses: no acknowledgement of a ping.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
     stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap();
     // GET / of "x", ending the stream: indexed fields of HPACK's static table.
@@ -392,7 +393,7 @@ async fn a_large_body_is_answered_before_the_connection_is_closed() {
     let head =
         format!("{method} {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await.unwrap();
-    // The answer may come before all is sent.
+    // The response may arrive before everything is sent.
     let (mut reader, mut writer) = tokio::io::split(stream);
     let send = tokio::spawn(async move { writer.write_all(&body).await });
     let mut answer = Vec::new();

@@ -1,4 +1,4 @@
-//! Tables and metadata alone, of objects and of lists.
+//! Table and metadata views of objects and lists.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -120,7 +120,7 @@ async fn metadata_comes_alone() {
     assert_eq!(list["items"][0]["data"], Value::Null);
 }
 
-/// What was written is answered in the form that was asked for as well.
+/// Writes respond in the requested view as well.
 #[tokio::test]
 async fn writes_are_answered_as_metadata_too() {
     let server = TestServer::start().await;
@@ -134,7 +134,7 @@ async fn writes_are_answered_as_metadata_too() {
         (&answer["kind"], &answer["metadata"]["labels"]),
         (&json!("PartialObjectMetadata"), &json!({"x": "y"}))
     );
-    // A Status stays a Status.
+    // A Status is not converted.
     let asked = server.request(Method::DELETE, &format!("{MAPS}/a")).header("accept", accept);
     assert_eq!(asked.send().await.expect(200)["kind"], "Status");
 }

@@ -1,4 +1,4 @@
-//! Watches: where they begin, what they tell, how they end.
+//! Watches: their start, events and end.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -63,7 +63,7 @@ async fn selecting_watchers_see_objects_enter_and_leave() {
     server.delete(&path).await.expect(200);
     server.post(MAPS, &labelled("b", "blue")).await.expect(201);
     assert_eq!(red.next().await, json!({"type": "ADDED", "object": turned}));
-    // Out of sight: the last visible state, at the version of the change.
+    // No longer selected: the last matching state, at the version of the change.
     let mut last = turned;
     last["metadata"]["resourceVersion"] = back["metadata"]["resourceVersion"].clone();
     assert_eq!(red.next().await, json!({"type": "DELETED", "object": last}));
@@ -99,7 +99,7 @@ async fn a_namespace_is_seen_alone_and_all_are_seen_together() {
     }
 }
 
-/// As in Kubernetes, where the path of one object leads to its GET whatever the query says.
+/// As in Kubernetes, the path of one object is a GET whatever the query says.
 #[tokio::test]
 async fn a_get_of_one_object_is_no_watch() {
     let server = TestServer::start().await;
@@ -142,12 +142,12 @@ async fn initial_events_end_with_a_bookmark() {
         );
         assert!(watch.has_no_event(), "{path}");
     }
-    // And then everything that happens.
+    // Followed by all changes.
     let mut watch = server.watch(&format!("{public}?watch=1&{INITIAL}")).await;
     assert_eq!(watch.brief().await, "BOOKMARK");
     server.post(public, &config_map("late")).await.expect(201);
     assert_eq!(watch.brief().await, "ADDED late");
-    // Without the state: only what happens.
+    // Without the initial state: only changes.
     let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
     let mut watch = server.watch(&format!("{MAPS}?watch=1&{none}")).await;
     assert!(watch.has_no_event());
@@ -181,14 +181,15 @@ async fn a_watch_ends_when_its_time_is_up() {
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(10), "{took:?}");
 }
 
-/// Who welcomes bookmarks gets one at the end, so that the next watch begins as late as possible.
+/// Clients that accept bookmarks get a final one, so that the next watch starts as late as
+/// possible.
 #[tokio::test]
 async fn a_watch_that_ends_says_how_far_it_came() {
     let server = TestServer::start().await;
     let at = server.revision();
     let query = format!("watch=1&timeoutSeconds=1&allowWatchBookmarks=true&resourceVersion={at}");
     let mut watch = server.watch(&format!("{MAPS}?{query}")).await;
-    // Another kind moves on, this one does not.
+    // Another kind changes; this one does not.
     server.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.expect(201);
     server.post(MAPS, &config_map("a")).await.expect(201);
     let last = server.revision();
@@ -273,7 +274,7 @@ async fn a_watcher_that_comes_back_misses_nothing_and_hears_nothing_twice() {
     }
     let mut seen = Vec::new();
     let mut at = start;
-    // Comes back after every few events.
+    // Reconnects after every few events.
     while seen.len() < wanted.len() {
         let mut watch = server.watch(&format!("{MAPS}?watch=1&resourceVersion={at}")).await;
         for _ in 0..(seen.len() % 50 + 1).min(wanted.len() - seen.len()) {
@@ -293,7 +294,7 @@ async fn a_watcher_too_slow_is_told_and_nobody_else_suffers() {
     let mut others = server.watch("/api/v1/namespaces/default/pods?watch=1").await;
     server.post(MAPS, &json!({"metadata": {"name": "big"}})).await.expect(201);
     assert_eq!(quick.brief().await, "ADDED big");
-    // More than the window of changes holds.
+    // More than the change window holds.
     for i in 0..30 {
         let mut big = json!({"metadata": {"name": "big"}, "data": {"k": "x".repeat(1_000_000)}});
         big["data"]["i"] = json!(i.to_string());
@@ -351,7 +352,7 @@ async fn metadata_is_watched_alone_bookmarks_included() {
     assert_eq!(added["object"]["apiVersion"], "meta.k8s.io/v1");
     assert_eq!(added["object"]["metadata"]["name"], "a");
     assert_eq!(added["object"]["data"], Value::Null);
-    // A client of metadata alone can decode nothing else, so the bookmark has that form too.
+    // A metadata client can decode nothing else, so the bookmark uses that view too.
     let end = watch.next().await;
     assert_eq!(
         end,
@@ -378,8 +379,8 @@ async fn a_watch_may_start_at_a_version_that_is_yet_to_come() {
     assert_eq!(watch.next().await["object"]["metadata"]["name"], "b");
 }
 
-/// What happens to one object, while others change around it, is told to who watches only that one
-/// exactly as to who watches all.
+/// A watcher of one object receives the same events for it as a watcher of all objects, while
+/// others change.
 #[tokio::test]
 async fn single_object_watches_see_only_that_object() {
     const OBJECTS: usize = 8;
@@ -395,7 +396,7 @@ async fn single_object_watches_see_only_that_object() {
     }
     let mut all = server.watch(&format!("{path}?watch=1&resourceVersion={from}")).await;
     for round in 0..ROUNDS {
-        // Each object has its own rhythm of being made, changed and deleted.
+        // Each object is created, changed and deleted at its own interval.
         for number in 0..OBJECTS {
             let name = format!("m{number}");
             let rhythm = 2 + number % 3;

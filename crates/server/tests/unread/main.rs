@@ -1,5 +1,5 @@
-//! Memory that responses hold while their clients do not read them. The resident memory of the process is measured, so
-//! this is the only test of its process.
+//! Memory held by responses whose clients do not read. Measures the resident memory of the process,
+//! so it is the only test of its process.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on fails
 
@@ -15,7 +15,8 @@ use windlass_testkit::{MAPS, TestServer};
 const RESPONSES: usize = 50;
 const OBJECTS: usize = 100;
 const OBJECT_BYTES: usize = 20 * 1024;
-/// What they may hold together. Assembled, each list is 2 MiB, and each of the other documents between 0.5 and 10 MiB.
+/// Maximum memory held by all of them. Assembled, each list is 2 MiB, and each of the other
+/// documents between 0.5 and 10 MiB.
 const MOST: usize = 16 * 1024 * 1024;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
@@ -36,7 +37,7 @@ const LISTS: &[(&str, &str)] = &[
 
 #[tokio::test]
 async fn unread_responses_hold_little_memory() {
-    // Nothing is dropped before the end, so that no memory is used twice.
+    // Nothing is dropped before the end, so that no memory is reused.
     let mut held = Vec::new();
     let seats = InflightLimits { reads: 100_000, writes: 10 };
     let server = TestServer::with(|setup| setup.flow = seats).await;
@@ -66,7 +67,7 @@ async fn unread_responses_hold_little_memory() {
     assert!(wrong.is_empty(), "more than {} KiB:\n{}", MOST / 1024, wrong.join("\n"));
 }
 
-/// Holds responses that are not read, then responses of which only a first frame is taken.
+/// Holds unread responses, then responses of which only the first frame was taken.
 async fn check(
     server: &TestServer,
     path: &str,
@@ -74,7 +75,7 @@ async fn check(
     held: &mut Vec<(ResponseBody, Option<Bytes>)>,
     wrong: &mut Vec<String>,
 ) {
-    // Whatever is computed once is there after this.
+    // Warms up everything that is computed once.
     drop(open(server, path, accept).await.collect().await);
     for takes_first_frame in [false, true] {
         let before = resident();
@@ -98,7 +99,7 @@ async fn open(server: &TestServer, path: &str, accept: &str) -> ResponseBody {
     body
 }
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();

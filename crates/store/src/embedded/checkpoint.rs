@@ -1,8 +1,8 @@
-//! Moving the write-ahead log into the database, off the commit path.
+//! WAL checkpoints off the commit path.
 //!
-//! A thread of its own copies pages whenever the log has grown. While commits keep coming that
-//! alone never empties the log, so beyond a limit the commit thread copies the few pages left and
-//! the next commit starts the log over. When nothing is written the file is cut to nothing.
+//! A dedicated thread copies pages whenever the WAL has grown. Under continuous commits that alone
+//! never empties the WAL, so beyond a limit the commit thread copies the few remaining pages and
+//! the next commit restarts the WAL. When the store is idle, the file is truncated.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -19,13 +19,13 @@ use super::schema::{AccessMode, BUSY, connect, wal_path};
 use crate::Error;
 use crate::fatal_latch::FatalLatch;
 
-/// Pages in the log from which on the thread copies.
+/// WAL pages at which the thread starts a checkpoint.
 const START: u32 = 1_000;
-/// Pages in the log from which on the commit thread helps.
+/// WAL pages at which the commit thread helps.
 const HELP: u32 = 8_000;
-/// A log file longer than this is cut when the store is idle.
+/// WAL size in bytes above which an idle store truncates the file.
 const CUT: u64 = 4 << 20;
-/// How long to leave it after a failure; a full disk does not clear up at once.
+/// Delay after a failure; a full disk does not clear up at once.
 const REST: Duration = Duration::from_secs(1);
 
 /// The commit thread's side of checkpointing.
@@ -40,7 +40,7 @@ pub(super) struct CheckpointScheduler {
 }
 
 impl CheckpointScheduler {
-    /// Starts the thread, and counts the log's pages on the commit thread's connection.
+    /// Starts the thread, and counts WAL pages on the commit thread's connection.
     pub(super) fn start(
         path: &Path,
         conn: &mut Connection,
@@ -75,7 +75,7 @@ impl CheckpointScheduler {
         }
         if pages < HELP {
             if let Some(wake) = &self.wake {
-                // A full channel means that it will wake up anyway.
+                // If the channel is full, the thread will wake up anyway.
                 let _ = wake.try_send(());
             }
         } else if !self.working.load(Ordering::Acquire) {
@@ -83,7 +83,7 @@ impl CheckpointScheduler {
         }
     }
 
-    /// Called when nothing waits to be committed.
+    /// Truncates a long WAL; called when no commit is pending.
     pub(super) fn on_idle(&self, conn: &Connection) {
         let long = std::fs::metadata(wal_path(&self.path)).is_ok_and(|wal| wal.len() > CUT);
         if long && !self.working.load(Ordering::Acquire) {
@@ -91,7 +91,7 @@ impl CheckpointScheduler {
         }
     }
 
-    /// Ends the thread and copies the rest of the log.
+    /// Stops the thread and checkpoints the rest of the WAL.
     pub(super) fn stop(&mut self, conn: &Connection) {
         self.wake = None;
         if let Some(thread) = self.thread.take() {
@@ -102,7 +102,7 @@ impl CheckpointScheduler {
 
     fn truncate_wal(&self, conn: &Connection) {
         self.failures.guard(|| {
-            // Readers may hold on to the log as long as they like; commits do not wait for them.
+            // Readers may hold the WAL indefinitely; commits do not wait for them.
             conn.busy_timeout(Duration::ZERO).with_path(&self.path)?;
             let result = run_checkpoint(&self.path, conn, "TRUNCATE");
             conn.busy_timeout(BUSY).with_path(&self.path)?;
@@ -129,7 +129,7 @@ impl CheckpointTask {
     }
 }
 
-/// Keeps checkpoints from failing in a tight loop, and from running on a failed store.
+/// Prevents checkpoints from failing in a tight loop, and from running on a failed store.
 #[derive(Debug)]
 struct CheckpointBackoff {
     latch: FatalLatch,
@@ -155,6 +155,6 @@ impl CheckpointBackoff {
 }
 
 fn run_checkpoint(path: &Path, conn: &Connection, mode: &str) -> Result<(), Error> {
-    // A column of the answer says "busy"; whoever was in the way, the next run gets further.
+    // Ignores the "busy" column: the next run makes further progress.
     conn.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(())).with_path(path)
 }

@@ -12,7 +12,7 @@ use rusqlite::ffi;
 use crate::Error;
 use crate::file_output::io_error;
 
-/// Translates an error of a connection on `path`.
+/// Converts an error of a connection on `path`.
 pub(super) fn sqlite_error(path: &Path, error: &rusqlite::Error) -> Error {
     use rusqlite::Error as E;
     let path = path.to_owned();
@@ -21,11 +21,11 @@ pub(super) fn sqlite_error(path: &Path, error: &rusqlite::Error) -> Error {
             let what = text.clone().unwrap_or_else(|| code.to_string());
             match code.code {
                 ErrorCode::DiskFull => Error::Full { path },
-                // The shared-memory file could not grow: no space, and nothing was written.
+                // The shared-memory file could not grow: the disk is full, and nothing was written.
                 ErrorCode::SystemIoFailure if code.extended_code == ffi::SQLITE_IOERR_SHMSIZE => {
                     Error::Full { path }
                 }
-                // A short read of a file that should have the page means it was cut off.
+                // A short read where a page should be means that the file was truncated.
                 ErrorCode::SystemIoFailure
                     if code.extended_code == ffi::SQLITE_IOERR_SHORT_READ =>
                 {
@@ -40,8 +40,8 @@ pub(super) fn sqlite_error(path: &Path, error: &rusqlite::Error) -> Error {
                         ),
                     }
                 }
-                // Our own statements are right for the schema that was checked at the start, so
-                // what no longer fits it has changed under us.
+                // Our statements match the schema that was checked at startup, so a mismatch means
+                // that the file was changed since.
                 ErrorCode::DatabaseCorrupt
                 | ErrorCode::NotADatabase
                 | ErrorCode::ConstraintViolation
@@ -83,7 +83,7 @@ impl<T> PathContext<T> for std::io::Result<T> {
 mod tests {
     use super::*;
 
-    /// Which errors pass, which mean damage, and which end the store.
+    /// Errors are temporary, report corruption, or stop the store.
     #[test]
     fn sqlite_errors_have_their_meaning() {
         let cases = [

@@ -1,7 +1,7 @@
 //! One process per data directory: an advisory lock on `<dir>/lock`.
 //!
-//! The kernel drops the lock when its holder dies, so a stale file never blocks a start. The file
-//! carries the holder's process id only to make the refusal useful.
+//! The kernel releases the lock when its holder dies, so a stale file never blocks a start. The
+//! file contains the holder's process ID only for the error message.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -20,10 +20,10 @@ pub(super) struct DirectoryLock {
     _file: File,
 }
 
-/// Takes the directory for this process, or says who has it.
+/// Locks the directory for this process, or reports the holder.
 pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, Error> {
     let path = dir.join("lock");
-    // Not through a link: what it leads to is cut to nothing below.
+    // Not through a symlink: the target would be truncated below.
     let mut file = private::open_regular(&path).map_err(|e| io_error(&path, &e))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -32,7 +32,7 @@ pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, Error> {
         }
         Err(errno) => return Err(io_error(&path, &errno.into())),
     }
-    // The id is a courtesy: a full disk must not keep the store from opening.
+    // The ID is informational: a full disk must not prevent opening the store.
     let _ =
         file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
     Ok(DirectoryLock { _file: file })

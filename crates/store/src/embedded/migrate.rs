@@ -1,4 +1,4 @@
-//! A data directory that is read for an export, or made by an import.
+//! Data directories as source of an export and target of an import.
 
 use std::path::{Path, PathBuf};
 
@@ -15,15 +15,15 @@ use super::{create_dir, refuse_leftover_files, verify, watermark};
 use crate::migrate::{ImportPlan, ImportStart, MigrationSource, MigrationTarget};
 use crate::{Error, KeyRange, RangePage, Revision};
 
-/// How many objects are read at once.
+/// Number of objects per read.
 const PAGE: usize = 1_000;
-/// How many bytes go into one transaction of an import.
+/// Bytes per transaction of an import.
 const BATCH: usize = 4 << 20;
 
-/// A database, as it is at one moment.
+/// A database snapshot to export.
 pub(crate) struct EmbeddedSource {
     path: PathBuf,
-    /// In one transaction for as long as it is open.
+    /// Connection that stays in one transaction while open.
     conn: Connection,
     store: String,
     revision: Revision,
@@ -33,7 +33,8 @@ pub(crate) struct EmbeddedSource {
 impl EmbeddedSource {
     /// Opens and verifies the database of a directory. A server may be using it.
     pub(crate) fn open(dir: &Path) -> Result<Self, Error> {
-        // Read first: a server may commit at any time, and the database only gets newer.
+        // Read before the database: a server may commit at any time, and the database only gets
+        // newer.
         let noted = watermark::read(dir);
         let reading = Self::open_file(&db_path(dir))?;
         match noted {
@@ -48,7 +49,7 @@ impl EmbeddedSource {
         let conn = connect(path, AccessMode::Inspect)?;
         conn.execute_batch("BEGIN").with_path(path)?;
         schema::check_format(path, &conn)?;
-        // A damaged index can hide a key; an export must not leave one out without a word.
+        // A damaged index can hide a key; an export must not omit one silently.
         let revision = verify::verify(path, &conn)?.revision;
         let store = DatabaseMeta::read(path, &conn)?.store;
         let count = verify::count_keys(path, &conn)?;
@@ -89,25 +90,25 @@ fn page(
     reader::range(path, conn, &range)
 }
 
-/// A database that an import makes. It has another name until it is complete.
+/// A database created by an import. It has a temporary name until it is complete.
 ///
-/// The objects get revisions in the order of their keys, of which the last is the floor: there is
-/// no history. So what an interrupted import has put are the first objects of its file.
+/// The objects get revisions in key order, and the last revision is the floor: there is no history.
+/// An interrupted import has therefore written the first objects of its file.
 pub(crate) struct EmbeddedTarget {
     dir: PathBuf,
     path: PathBuf,
     conn: Connection,
     floor: Revision,
-    /// The revision of the next object.
+    /// Revision of the next imported object.
     next: Revision,
-    /// The revision of the last object that an earlier import has put; below `next` if none.
+    /// Revision of the last object written by an earlier import; below `next` if none.
     imported: Revision,
     pending: usize,
     _lock: DirectoryLock,
 }
 
 impl EmbeddedTarget {
-    /// Begins in a directory that is empty or does not exist, or goes on.
+    /// Starts in a directory that is empty or does not exist, or resumes an import.
     pub(crate) fn begin(dir: &Path, plan: &ImportPlan) -> Result<ImportStart<Self>, Error> {
         create_dir(dir)?;
         let lock = lock::lock_directory(dir)?;
@@ -142,7 +143,7 @@ impl EmbeddedTarget {
         }))
     }
 
-    /// Removes what an import has put.
+    /// Removes the data that an import wrote.
     pub(crate) fn undo(dir: &Path) -> Result<(), Error> {
         let path = importing_path(&db_path(dir));
         if !path.try_exists().with_path(&path)? {
@@ -179,7 +180,7 @@ impl EmbeddedTarget {
     }
 }
 
-/// The error for what another import has put.
+/// Returns the error for data of another import.
 fn other_import_error(dir: &Path) -> Error {
     let what = "holds a part of another import; finish that one with its file, or take it back with \
                 `windlass store import --undo`";

@@ -1,4 +1,4 @@
-//! Checking, backing up and restoring a data directory, for the command line.
+//! Offline check, backup and restore of a data directory, for the command line.
 
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -14,30 +14,30 @@ use super::{verify, watermark};
 use crate::file_output::{partial_path, refuse_untrusted};
 use crate::{Error, RESTORE_JUMP, Revision};
 
-/// What a sound store holds.
+/// Summary of a verified store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreReport {
     /// Path of the SQLite database file.
     pub path: PathBuf,
-    /// The random name the store was given when it was made.
+    /// Random store ID, assigned at creation.
     pub store: String,
     /// Version of the on-disk data format.
     pub format: i64,
     /// Newest committed revision in the database.
     pub revision: Revision,
-    /// The oldest revision with complete history.
+    /// Oldest revision with complete history.
     pub floor: Revision,
     /// Number of keys that currently exist, deleted keys excluded.
     pub keys: u64,
-    /// How many changes are stored, current values included.
+    /// Number of stored changes, current values included.
     pub records: u64,
-    /// The bytes of the stored keys and values.
+    /// Size of the stored keys and values in bytes.
     pub bytes: u64,
 }
 
-/// Checks a data directory thoroughly. Also works while a server has it open.
+/// Checks a data directory thoroughly. Works while a server has it open.
 pub fn check(dir: &Path) -> Result<StoreReport, Error> {
-    // Read first: a server may commit at any time, and the database only gets newer.
+    // Read before the database: a server may commit at any time, and the database only gets newer.
     let noted = watermark::read(dir);
     let report = check_file(&db_path(dir))?;
     match noted {
@@ -57,11 +57,11 @@ pub fn check_file(path: &Path) -> Result<StoreReport, Error> {
     Ok(report)
 }
 
-/// Copies the newest state of a data directory into one file. Also works while a server has the
-/// directory open. The file appears under its name only when it is complete, verified and durable.
+/// Copies the newest state of a data directory into one file. Works while a server has the
+/// directory open. The file gets its name only when it is complete, verified and durable.
 ///
-/// Until then it is in a directory with `.partial` at the end of its name, which only its owner can
-/// enter: SQLite opens the file and its journals by path, so nobody else may put anything there.
+/// Until then it is in a directory whose name ends in `.partial` and which only its owner can
+/// enter: SQLite opens the file and its journals by path, so no other user may put anything there.
 pub fn backup(dir: &Path, file: &Path) -> Result<StoreReport, Error> {
     if file.try_exists().with_path(file)? {
         return Err(refused_error(file, "exists already"));
@@ -80,7 +80,7 @@ pub fn backup(dir: &Path, file: &Path) -> Result<StoreReport, Error> {
     Ok(StoreReport { path: file.to_owned(), ..report })
 }
 
-/// Makes a data directory from a backup. The directory must be empty or not exist.
+/// Creates a data directory from a backup. The directory must be empty or not exist.
 ///
 /// The restored store continues [`RESTORE_JUMP`] above the backup, without history.
 pub fn restore(file: &Path, dir: &Path) -> Result<StoreReport, Error> {
@@ -104,7 +104,7 @@ pub fn restore(file: &Path, dir: &Path) -> Result<StoreReport, Error> {
     Ok(StoreReport { path, ..report })
 }
 
-/// Makes a directory that only its owner can enter, without remains of an earlier attempt.
+/// Creates a directory that only its owner can enter, and removes remains of an earlier attempt.
 fn begin_directory(path: &Path) -> Result<(), Error> {
     let create = || DirBuilder::new().mode(0o700).create(path);
     match create() {
@@ -139,13 +139,13 @@ fn inspect(path: &Path, conn: &Connection) -> Result<StoreReport, Error> {
     })
 }
 
-/// Copies a database, as it is at one moment, into a file that stands alone.
+/// Copies a database snapshot into a standalone file.
 fn copy(from: &Path, source: &Connection, to: &Path) -> Result<(), Error> {
     create_file(to)?;
     let mut target = Connection::open(to).with_path(to)?;
     {
         let backup = Backup::new(source, &mut target).with_path(to)?;
-        // All pages in one step, so that commits on the source cannot come between.
+        // All pages in one step, so that no commit on the source intervenes.
         match backup.step(-1).with_path(to)? {
             StepResult::Done => {}
             _ => {
@@ -156,7 +156,7 @@ fn copy(from: &Path, source: &Connection, to: &Path) -> Result<(), Error> {
             }
         }
     }
-    // The copy remembers the write-ahead log of its source; one file is easier to keep.
+    // The copy inherits WAL mode from its source; one file is easier to handle.
     target.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())).with_path(to)?;
     close(to, target)
 }

@@ -1,4 +1,4 @@
-//! Reading: state at a revision, and history, each from one consistent snapshot.
+//! Reads of state at a revision and of history, each from one consistent snapshot.
 //!
 //! A read transaction that starts after a commit was acknowledged sees that commit.
 
@@ -14,7 +14,7 @@ use super::record::{ChangeRecord, damaged_error, from_sql, to_sql};
 use super::schema::{AccessMode, DatabaseMeta, connect};
 use crate::{ChangeEvent, Error, KeyRange, RangePage, Revision};
 
-/// A few read connections that async callers share.
+/// A few read connections shared by async callers.
 #[derive(Debug)]
 pub(super) struct ReaderPool {
     path: PathBuf,
@@ -28,7 +28,7 @@ impl ReaderPool {
         Arc::new(Self { path, permits, idle: Mutex::new(Vec::new()) })
     }
 
-    /// Runs a read on a blocking thread with a snapshot of its own.
+    /// Runs a read on a blocking thread with a separate snapshot.
     pub(super) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         read: impl FnOnce(&Path, &Transaction<'_>) -> Result<T, Error> + Send + 'static,
@@ -48,7 +48,7 @@ impl ReaderPool {
         }
     }
 
-    /// Runs a read on this thread.
+    /// Runs a read on the current thread.
     pub(super) fn with_connection<T>(
         &self,
         read: impl FnOnce(&Path, &Transaction<'_>) -> Result<T, Error>,
@@ -70,28 +70,29 @@ impl ReaderPool {
             }
             Ok(answer)
         });
-        // A read that fails says nothing about what was written.
+        // A failed read says nothing about what was written.
         result.map_err(|error| match error {
             Error::Failed { what } => Error::Unavailable { path: self.path.clone(), what },
             other => other,
         })
     }
 
-    /// Ends all reading that has not begun.
+    /// Cancels all reads that have not started.
     pub(super) fn close(&self) {
         self.permits.close();
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
-/// The newest revision and the floor in a snapshot.
+/// Returns the newest revision and the floor of a snapshot.
 fn bounds(path: &Path, conn: &Connection) -> Result<(Revision, Revision), Error> {
     let floor = DatabaseMeta::read(path, conn)?.floor;
     let newest: Option<i64> = conn
         .prepare_cached("SELECT max(rev) FROM kv")
         .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
         .with_path(path)?;
-    // Compaction may have dropped the newest records, if they were deletions; the floor remembers.
+    // Compaction may have dropped the newest records if they were deletions; the floor remembers
+    // the revision.
     let newest = newest.map(|number| from_sql(path, number)).transpose()?;
     Ok((newest.unwrap_or(floor).max(floor), floor))
 }
@@ -106,10 +107,10 @@ fn check_bounds(asked: Revision, (newest, floor): (Revision, Revision)) -> Resul
     Ok(())
 }
 
-/// For every key in the bounds its newest record at a revision, unless that is a deletion.
+/// Selects the newest record at a revision of every key in the bounds, unless it is a deletion.
 ///
 /// The subquery runs as a co-routine over the index alone and yields keys in order; `CROSS JOIN`
-/// keeps it the outer loop. So a page costs what it returns, not what the range holds.
+/// keeps it the outer loop. A page therefore costs what it returns, not what the range holds.
 const RANGE: &str = "
     SELECT kv.rev, kv.key, kv.created, kv.prev, kv.value, kv.checksum
     FROM (SELECT max(rev) AS rev FROM kv WHERE key >= ?1 AND key < ?2 AND rev <= ?3 GROUP BY key)
@@ -126,7 +127,7 @@ pub(super) fn range(path: &Path, conn: &Connection, range: &KeyRange) -> Result<
     let mut page = RangePage { revision, items: Vec::new(), more: false };
     let (from, to) = key_bounds(range);
     let limit = range.limit.unwrap_or(usize::MAX);
-    // One more than asked for tells whether there is more.
+    // One more than requested shows whether there is more.
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut statement = conn.prepare_cached(RANGE).with_path(path)?;
     let mut rows = statement.query((from, to, to_sql(revision), fetch)).with_path(path)?;
@@ -148,10 +149,10 @@ pub(super) fn range(path: &Path, conn: &Connection, range: &KeyRange) -> Result<
     Ok(page)
 }
 
-/// The inclusive lower and the exclusive upper bound of the keys in a range.
+/// Returns the inclusive lower and exclusive upper key bound of a range.
 fn key_bounds(range: &KeyRange) -> (String, Value) {
     let from = match &range.after {
-        // The next key after one is that one with the smallest character appended.
+        // The successor of a key is the key with the smallest character appended.
         Some(after) if *after >= range.prefix => format!("{after}\0"),
         _ => range.prefix.clone(),
     };
@@ -160,12 +161,12 @@ fn key_bounds(range: &KeyRange) -> (String, Value) {
     (from, to)
 }
 
-/// The smallest text greater than every text with this prefix, if there is one.
+/// Returns the smallest text greater than every text with this prefix, if there is one.
 fn after_prefix(prefix: &str) -> Option<String> {
     let mut chars = prefix.chars();
     while let Some(last) = chars.next_back() {
         let next = match last {
-            // The characters between these two are no characters.
+            // Surrogates are not characters.
             '\u{d7ff}' => Some('\u{e000}'),
             other => char::from_u32(u32::from(other) + 1),
         };
@@ -182,7 +183,7 @@ const HISTORY: &str = "
     FROM kv LEFT JOIN kv AS old ON old.rev = kv.prev
     WHERE kv.rev > ?1 ORDER BY kv.rev LIMIT ?2";
 
-/// Reads the changes after a revision, and refuses if there is a gap.
+/// Returns the changes after a revision; fails if there is a gap.
 pub(super) fn history(
     path: &Path,
     conn: &Connection,
@@ -249,7 +250,7 @@ mod tests {
         }
     }
 
-    /// The order of a page and its cost depend on how SQLite runs the query.
+    /// The order and cost of a page depend on SQLite's query plan.
     #[test]
     fn queries_run_along_the_indexes() {
         let dir = tempfile::tempdir().unwrap();

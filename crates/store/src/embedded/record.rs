@@ -1,4 +1,4 @@
-//! One row of the log, and the checksum that ties its fields together.
+//! One row of the log, with a checksum over its fields.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use crate::{ChangeEvent, Error, Revision, StoredValue};
 pub(super) struct ChangeRecord {
     pub(super) rev: Revision,
     pub(super) key: String,
-    /// The revision that created this incarnation of the key.
+    /// Revision that created this incarnation of the key.
     pub(super) created: Revision,
-    /// The revision this change replaced; 0 when it created the key.
+    /// Revision that this change replaced; 0 when it created the key.
     pub(super) prev: Revision,
     /// `None` when this change deleted the key.
     pub(super) value: Option<Bytes>,
 }
 
 impl ChangeRecord {
-    /// Reads a record from the columns that start at `first`, and verifies its checksum.
+    /// Reads a record from the columns starting at `first`, and verifies its checksum.
     pub(super) fn read(path: &Path, row: &Row<'_>, first: usize) -> Result<Self, Error> {
         let rev = from_sql(path, row.get(first).with_path(path)?)?;
         let read = || -> rusqlite::Result<_> {
@@ -61,7 +61,7 @@ impl ChangeRecord {
         hasher.finalize()
     }
 
-    /// The state this change left its key in; `None` if it deleted it.
+    /// Returns the state after this change; `None` if it deleted the key.
     pub(super) fn into_stored(self) -> Option<(String, StoredValue)> {
         let stored = StoredValue { revision: self.rev, created: self.created, value: self.value? };
         Some((self.key, stored))
@@ -78,18 +78,18 @@ impl ChangeRecord {
     }
 }
 
-/// The error for a record that is not as it was written.
+/// Returns the error for a damaged record.
 pub(super) fn damaged_error(path: &Path, rev: Revision, why: &str) -> Error {
     Error::Corrupt { path: path.to_owned(), what: format!("record {rev}: {why}") }
 }
 
-/// A revision as SQLite stores it.
+/// Converts a revision to SQLite's integer type.
 pub(super) fn to_sql(revision: Revision) -> i64 {
-    // Nothing is stored at revisions beyond this one, so clamping keeps every comparison right.
+    // Nothing is stored beyond this revision, so clamping preserves every comparison.
     i64::try_from(revision).unwrap_or(i64::MAX)
 }
 
-/// A revision as SQLite returned it.
+/// Converts a revision from SQLite's integer type.
 pub(super) fn from_sql(path: &Path, number: i64) -> Result<Revision, Error> {
     Revision::try_from(number).map_err(|_| Error::Corrupt {
         path: path.to_owned(),

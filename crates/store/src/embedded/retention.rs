@@ -1,7 +1,7 @@
-//! How much history to keep, and forgetting the rest in small steps.
+//! History retention and compaction in small steps.
 //!
-//! Age is measured on a clock that only goes forward and starts anew with the process: after a
-//! restart history counts as fresh, so it is kept longer, never shorter, than asked for.
+//! Age is measured on a monotonic clock that restarts with the process: after a restart history
+//! counts as new, so it is kept longer, never shorter, than configured.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,30 +15,30 @@ use super::record::to_sql;
 use super::schema::DatabaseMeta;
 use crate::{Error, Revision};
 
-/// Each limit is measured in about this many samples, so memory stays small.
+/// Approximate number of samples per limit, which bounds memory.
 const SAMPLES: u32 = 64;
 
-/// Decides up to where history may go.
+/// Decides how far to compact history.
 pub(super) struct RetentionPolicy {
     age: Duration,
     events: u64,
     bytes: u64,
     clock: Clock,
-    /// In order. Every sample lies above the floor.
+    /// Samples in order, all above the floor.
     samples: VecDeque<HistorySample>,
-    /// The bytes of all changes ever seen, and of those up to the floor.
+    /// Bytes of all recorded changes, and of those up to the floor.
     total: u64,
     forgotten: u64,
 }
 
-/// Some changes that came close together.
+/// A group of changes that were close together.
 #[derive(Debug, Clone, Copy)]
 struct HistorySample {
-    /// When the first of them came, which one it was, and the bytes of all before it.
+    /// Time and revision of the first change, and the bytes of all changes before it.
     begun: Instant,
     first: Revision,
     before: u64,
-    /// When the last of them came, which one it was, and the bytes of all up to it.
+    /// Time and revision of the last change, and the bytes of all changes up to it.
     at: Instant,
     revision: Revision,
     total: u64,
@@ -50,7 +50,7 @@ impl RetentionPolicy {
         Self { age, events, bytes, clock, samples, total: 0, forgotten: 0 }
     }
 
-    /// Takes note of a change that was made.
+    /// Records a change that was committed.
     pub(super) fn record(&mut self, revision: Revision, bytes: u64) {
         let at = (self.clock)();
         let before = self.total;
@@ -78,7 +78,7 @@ impl RetentionPolicy {
         }
     }
 
-    /// The revision up to which history should be forgotten, if any.
+    /// Returns the revision up to which history should be compacted, if any.
     pub(super) fn target(&self, revision: Revision) -> Option<Revision> {
         let now = (self.clock)();
         let old = |s: &HistorySample| now.saturating_duration_since(s.at) >= self.age;
@@ -94,7 +94,7 @@ impl RetentionPolicy {
         [by_age, by_events, by_bytes].into_iter().flatten().map(|s| s.revision).max()
     }
 
-    /// Takes note of history that was forgotten.
+    /// Records the new floor after compaction.
     pub(super) fn set_floor(&mut self, floor: Revision) {
         while let Some(first) = self.samples.front()
             && first.revision <= floor
@@ -105,7 +105,7 @@ impl RetentionPolicy {
     }
 }
 
-/// How many revisions to forget at once, so that a commit never waits long for it.
+/// Number of revisions to compact at once, so that commits never wait long.
 #[derive(Debug)]
 pub(super) struct CompactionStride(u64);
 
@@ -116,12 +116,12 @@ impl CompactionStride {
         Self(64)
     }
 
-    /// The end of the next step.
+    /// Returns the end of the next step.
     pub(super) fn next_target(&self, floor: Revision, target: Revision) -> Revision {
         target.min(floor + self.0)
     }
 
-    /// Adapts to how long a step took.
+    /// Adapts the stride to the duration of a step.
     pub(super) fn record_duration(&mut self, time: Duration) {
         if time > Duration::from_millis(4) {
             self.0 = (self.0 / 2).max(1);
@@ -133,8 +133,8 @@ impl CompactionStride {
 
 /// Raises the floor to `upto`, in one transaction.
 ///
-/// Below the floor each key has at most its one living record. So among the records that come
-/// under it now, each makes the one it replaced needless, and a deletion also itself.
+/// Below the floor each key has at most one live record. Each record that falls below it now makes
+/// the one it replaced obsolete; a deletion is itself obsolete too.
 pub(super) fn raise_floor(path: &Path, conn: &mut Connection, upto: Revision) -> Result<(), Error> {
     let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).with_path(path)?;
     let meta = DatabaseMeta::read(path, &tx)?;

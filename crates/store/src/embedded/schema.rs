@@ -1,4 +1,4 @@
-//! The database file: its tables, its settings, and what must hold of it.
+//! The database file: tables, settings and invariants.
 //!
 //! The revision is the rowid, so that commits append and the feed is a scan. Invariants:
 //!
@@ -19,14 +19,15 @@ use super::record::{from_sql, to_sql};
 use crate::file_output::with_suffix;
 use crate::{Error, Revision};
 
-/// The only data format this program reads and writes.
+/// The only supported data format.
 pub(super) const FORMAT: i64 = 1;
-/// The revision of an empty new store.
+/// Revision of a new, empty store.
 const FIRST: Revision = 1;
-/// How long a statement waits for another process, such as a backup, to let go of the file.
+/// Timeout of a statement that waits for another process, for example a backup, to release the
+/// file.
 pub(super) const BUSY: Duration = Duration::from_secs(5);
 
-/// Every table and index, exactly as `sqlite_schema` keeps them.
+/// All tables and indexes, exactly as `sqlite_schema` stores them.
 const OBJECTS: [(&str, &str); 3] = [
     (
         "kv",
@@ -42,31 +43,31 @@ const OBJECTS: [(&str, &str); 3] = [
     ),
 ];
 
-/// The database file in a data directory.
+/// Returns the database file of a data directory.
 pub(super) fn db_path(dir: &Path) -> PathBuf {
     dir.join("windlass.db")
 }
 
-/// The write-ahead log beside a database file.
+/// Returns the write-ahead log of a database file.
 pub(super) fn wal_path(db: &Path) -> PathBuf {
     with_suffix(db, "-wal")
 }
 
-/// The name a database has while an import fills it.
+/// Returns the name of a database during an import.
 pub(super) fn importing_path(db: &Path) -> PathBuf {
     with_suffix(db, ".import")
 }
 
-/// What a connection is for.
+/// Access mode of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AccessMode {
     Write,
-    /// Looking at all of it, also at what is wrong with it, and leaving it as it is.
+    /// Read-only access to everything, including damaged data.
     Inspect,
     Read,
 }
 
-/// Opens a database file that exists, with the settings durability depends on.
+/// Opens an existing database file with the settings that durability depends on.
 pub(super) fn connect(path: &Path, access: AccessMode) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX
         | match access {
@@ -76,17 +77,17 @@ pub(super) fn connect(path: &Path, access: AccessMode) -> Result<Connection, Err
     let conn = Connection::open_with_flags(path, flags).with_path(path)?;
     conn.busy_timeout(BUSY).with_path(path)?;
     conn.set_prepared_statement_cache_capacity(32);
-    // The operating system caches the file anyway, and the server keeps every current object; what
-    // the writer looks up is the index of keys.
+    // The operating system caches the file anyway, and the server holds every current object; the
+    // writer only looks up the key index.
     let cache_kib = match access {
         AccessMode::Write => 4 << 10,
         AccessMode::Inspect | AccessMode::Read => 512,
     };
     if access == AccessMode::Inspect {
-        // Who closes a database last moves its log into it, unless told not to.
+        // By default, closing the last connection checkpoints the WAL.
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).with_path(path)?;
     }
-    // Both fullfsync settings only matter on macOS, where fsync alone does not reach the disk.
+    // Both fullfsync settings matter only on macOS, where fsync alone does not reach the disk.
     conn.execute_batch(&format!(
         "PRAGMA synchronous = FULL;
          PRAGMA fullfsync = ON;
@@ -101,7 +102,7 @@ pub(super) fn connect(path: &Path, access: AccessMode) -> Result<Connection, Err
     Ok(conn)
 }
 
-/// Switches a checked database to the write-ahead log, which the file then remembers.
+/// Switches a verified database to WAL mode, which the file then remembers.
 pub(super) fn use_wal(path: &Path, conn: &Connection) -> Result<(), Error> {
     let mode: String =
         conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).with_path(path)?;
@@ -114,12 +115,12 @@ pub(super) fn use_wal(path: &Path, conn: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a new empty database. It appears under its name only when it is complete.
+/// Creates a new empty database. It gets its name only when it is complete.
 pub(super) fn create(dir: &Path) -> Result<(), Error> {
     create_at(&db_path(dir), FIRST)
 }
 
-/// Makes a new empty database of any name, at a revision.
+/// Creates a new empty database at any path, with a revision.
 pub(super) fn create_at(path: &Path, floor: Revision) -> Result<(), Error> {
     let fresh = with_suffix(path, ".new");
     create_file(&fresh)?;
@@ -137,7 +138,7 @@ pub(super) fn create_at(path: &Path, floor: Revision) -> Result<(), Error> {
     publish(&fresh, path)
 }
 
-/// Makes an empty file that only its owner can read, without remains of an earlier attempt.
+/// Creates an empty file that only its owner can read, and removes remains of an earlier attempt.
 pub(super) fn create_file(path: &Path) -> Result<(), Error> {
     remove(path)?;
     let mut options = OpenOptions::new();
@@ -145,8 +146,8 @@ pub(super) fn create_file(path: &Path) -> Result<(), Error> {
     options.open(path).map(drop).with_path(path)
 }
 
-/// Removes a database, if it is there. The journals go first: without their file they would be
-/// taken for those of the next one.
+/// Removes a database if it exists. Removes the journals first: left alone, they would be applied
+/// to the next database.
 pub(super) fn remove(path: &Path) -> Result<(), Error> {
     for remains in [with_suffix(path, "-journal"), wal_path(path), path.to_owned()] {
         match fs::remove_file(&remains) {
@@ -159,29 +160,29 @@ pub(super) fn remove(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a finished file its name, durably. No connection may have it open.
+/// Renames a finished file durably. No connection may have it open.
 pub(crate) fn publish(from: &Path, to: &Path) -> Result<(), Error> {
     File::open(from).and_then(|file| file.sync_all()).with_path(from)?;
     fs::rename(from, to).with_path(to)?;
     sync_dir(to.parent().unwrap_or(Path::new(".")))
 }
 
-/// Makes the names in a directory durable.
+/// Makes the directory entries durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), Error> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir).and_then(|file| file.sync_all()).with_path(dir)
 }
 
-/// What the database says about itself.
+/// Metadata stored in the database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct DatabaseMeta {
-    /// A random name, given when the store was made.
+    /// Random store ID, assigned at creation.
     pub(super) store: String,
     pub(super) floor: Revision,
 }
 
 impl DatabaseMeta {
-    /// Reads it, refusing what is not a store of this format.
+    /// Reads the metadata; rejects anything that is not a store of this format.
     pub(super) fn read(path: &Path, conn: &Connection) -> Result<Self, Error> {
         let corrupt = |what: &str| Error::Corrupt { path: path.to_owned(), what: what.to_owned() };
         let row = conn
@@ -205,7 +206,7 @@ impl DatabaseMeta {
         Ok(meta)
     }
 
-    /// Replaces it, within the caller's transaction.
+    /// Replaces the metadata within the caller's transaction.
     pub(super) fn write(&self, path: &Path, conn: &Connection) -> Result<(), Error> {
         conn.prepare_cached("DELETE FROM meta").and_then(|mut s| s.execute([])).with_path(path)?;
         conn.prepare_cached("INSERT INTO meta VALUES (?1, ?2, ?3, ?4)")
@@ -226,9 +227,9 @@ impl DatabaseMeta {
     }
 }
 
-/// Refuses a file that is not a store of the supported format.
+/// Rejects a file that is not a store of the supported format.
 ///
-/// The format is looked at first, and only it: a newer format may have changed everything else.
+/// Checks only the format first: a newer format may have changed everything else.
 pub(super) fn check_format(path: &Path, conn: &Connection) -> Result<(), Error> {
     let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
     let tables: i64 = conn
@@ -265,7 +266,7 @@ pub(super) fn check_format(path: &Path, conn: &Connection) -> Result<(), Error> 
     Ok(())
 }
 
-/// Refuses a file that can be read but not written, while nothing depends on it yet.
+/// Rejects a file that is readable but not writable, before anything depends on it.
 pub(super) fn refuse_read_only(path: &Path, conn: &Connection) -> Result<(), Error> {
     if conn.is_readonly(rusqlite::MAIN_DB).with_path(path)? {
         let what = "it cannot be written".to_owned();
@@ -274,7 +275,7 @@ pub(super) fn refuse_read_only(path: &Path, conn: &Connection) -> Result<(), Err
     Ok(())
 }
 
-/// Refuses a file that SQLite will not write although it may: its header was changed.
+/// Rejects a file that SQLite refuses to write despite its permissions: its header was changed.
 fn refuse_foreign_header(path: &Path, conn: &Connection) -> Result<(), Error> {
     let permitted = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     if permitted && conn.is_readonly(rusqlite::MAIN_DB).with_path(path)? {

@@ -1,4 +1,4 @@
-//! The conformance suite on this engine, and tests of what only it has: files, damage, locks, full
+//! The conformance suite on this engine, and engine-specific tests: files, damage, locks, full
 //! disks.
 
 mod crash;
@@ -55,7 +55,7 @@ async fn snapshot(store: &EmbeddedStore) -> Result<StoreSnapshot, Error> {
     Ok(StoreSnapshot { revision, floor, page, history })
 }
 
-/// Puts in a store what makes all kinds of pages: long and short values, old versions, deletions.
+/// Writes data that creates all kinds of pages: long and short values, old versions, deletions.
 async fn populate(store: &EmbeddedStore) {
     for n in 0..40 {
         let value = vec![n as u8; if n % 10 == 0 { 9_000 } else { 150 }];

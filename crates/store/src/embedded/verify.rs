@@ -1,7 +1,7 @@
-//! Comparing a database with its own checksums and invariants.
+//! Verification of a database against its checksums and invariants.
 //!
-//! SQLite has no checksums on pages, and a damaged index can hide a key without any error. So the
-//! whole database is read at every start, before anything is served.
+//! SQLite has no page checksums, and a damaged index can hide a key without any error. The whole
+//! database is therefore read at every start, before anything is served.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use super::record::{ChangeRecord, damaged_error, from_sql, to_sql};
 use super::schema::DatabaseMeta;
 use crate::{Error, Revision};
 
-/// What a verified database holds.
+/// Contents of a verified database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct VerifiedContents {
     pub(super) revision: Revision,
     pub(super) floor: Revision,
-    /// How many changes are stored.
+    /// Number of changes in the database.
     pub(super) records: u64,
-    /// How long the values of the changes above the floor are, with the revision of each.
+    /// Revision and value length of each change above the floor.
     pub(super) history: Vec<(Revision, u64)>,
-    /// The bytes of all keys and values.
+    /// Size of all keys and values in bytes.
     pub(super) bytes: u64,
 }
 
-/// Reads the whole database and finds what it holds.
+/// Reads and verifies the whole database; returns a summary.
 pub(super) fn verify(path: &Path, conn: &Connection) -> Result<VerifiedContents, Error> {
     let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
     let answer: String =
@@ -58,7 +58,7 @@ pub(super) fn verify(path: &Path, conn: &Connection) -> Result<VerifiedContents,
     Ok(contents)
 }
 
-/// Refuses a database whose end does not reach what was acknowledged.
+/// Returns the error for a database that lacks acknowledged revisions.
 pub(super) fn behind_watermark_error(path: &Path, revision: Revision, noted: Revision) -> Error {
     Error::Corrupt {
         path: path.to_owned(),
@@ -69,7 +69,7 @@ pub(super) fn behind_watermark_error(path: &Path, revision: Revision, noted: Rev
     }
 }
 
-/// Compares every record with the one it says it replaced.
+/// Compares every record with the one it claims to replace.
 pub(super) fn verify_links(path: &Path, conn: &Connection, floor: Revision) -> Result<(), Error> {
     let checks = [
         (
@@ -99,7 +99,7 @@ pub(super) fn verify_links(path: &Path, conn: &Connection, floor: Revision) -> R
     Ok(())
 }
 
-/// How many keys exist at the newest revision.
+/// Counts the keys that exist at the newest revision.
 pub(super) fn count_keys(path: &Path, conn: &Connection) -> Result<u64, Error> {
     let sql = "SELECT count(*) FROM (SELECT max(rev) AS rev FROM kv GROUP BY key) AS newest
                CROSS JOIN kv ON kv.rev = newest.rev WHERE kv.value IS NOT NULL";

@@ -1,9 +1,9 @@
-//! The newest acknowledged revision, noted outside the database.
+//! The newest acknowledged revision, recorded outside the database.
 //!
-//! SQLite ends the replay of a damaged or missing write-ahead log without a word, and an old copy
-//! of the database opens like a new one. Both would lose acknowledged writes and use revisions
-//! twice. The note is a few bytes beside the database, written after every commit and never
-//! synced: after a power loss it may be behind, never ahead. A database behind its note is refused.
+//! SQLite silently ends the replay of a damaged or missing write-ahead log, and an old copy of the
+//! database opens like a new one. Both would lose acknowledged writes and reuse revisions. The
+//! watermark is a few bytes beside the database, written after every commit and never synced: after
+//! a power loss it may be behind, never ahead. A database behind its watermark is rejected.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use crate::file_output::io_error;
 use crate::{Error, Revision};
 
 const FILE: &str = "revision";
-/// As wide as the largest revision, so that every write covers the one before.
+/// Width of the largest revision, so that every write covers the previous one.
 const WIDTH: usize = 20;
 
 /// The open file that records the newest acknowledged revision.
@@ -26,7 +26,7 @@ pub(super) struct WatermarkFile {
     warned: bool,
 }
 
-/// The noted revision; `None` when there is no usable note.
+/// Returns the recorded revision; `None` if there is no usable watermark.
 pub(super) fn read(dir: &Path) -> Option<Revision> {
     let text = std::fs::read_to_string(dir.join(FILE)).ok()?;
     text.trim().parse().ok()
@@ -39,12 +39,12 @@ impl WatermarkFile {
         Ok(Self { path, file, warned: false })
     }
 
-    /// Notes a revision that is durable in the database.
+    /// Records a revision that is durable in the database.
     pub(super) fn record(&mut self, revision: Revision) {
         let text = format!("{revision:0WIDTH$}\n");
         match self.file.write_all_at(text.as_bytes(), 0) {
             Ok(()) => self.warned = false,
-            // The note only ever adds a check; a commit does not depend on it.
+            // The watermark is only an additional check; commits do not depend on it.
             Err(error) if !self.warned => {
                 self.warned = true;
                 tracing::warn!(path = %self.path.display(), %error, "cannot write the revision watermark");

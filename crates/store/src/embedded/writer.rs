@@ -1,8 +1,8 @@
-//! The commit thread: the only one that changes the database.
+//! The commit thread: the only writer of the database.
 //!
-//! It takes everything that waits, applies it in one transaction, syncs once, shows the events to
-//! the sinks, and only then answers. A lone write is committed at once; what arrives meanwhile
-//! forms the next batch. Between batches it tends to the history and the log.
+//! It takes all pending writes, applies them in one transaction, syncs once, delivers the events to
+//! the sinks, and only then replies. A single write is committed immediately; writes that arrive
+//! meanwhile form the next batch. Between batches it compacts history and checkpoints the WAL.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -27,18 +27,18 @@ use crate::{
     ChangeEvent, CommittedWrite, Error, KeyChange, Revision, Sink, WritePrecondition, WriteRequest,
 };
 
-/// The most writes in one transaction, which bounds how long the first of them waits.
+/// Maximum writes per transaction, which bounds the latency of the first.
 const BATCH_WRITES: usize = 256;
-/// The most bytes in one transaction, roughly.
+/// Approximate maximum bytes per transaction.
 const BATCH_BYTES: usize = 8 << 20;
-/// How often an idle store looks whether there is history to forget.
+/// Interval at which an idle store checks for history to compact.
 const TICK: Duration = Duration::from_secs(1);
-/// How long housekeeping rests after it failed.
+/// Delay before housekeeping is retried after a failure.
 const REST: Duration = Duration::from_secs(1);
-/// How many events a new follower gets at once.
+/// Maximum events per batch of a replay.
 pub(super) const REPLAY: usize = 1_000;
 
-/// What the commit thread is asked to do.
+/// Command to the commit thread.
 pub(super) enum WriterCommand {
     Write(WriteJob),
     AttachSink { after: Revision, sink: Sink, done: SyncSender<Result<(), Error>> },
@@ -46,13 +46,13 @@ pub(super) enum WriterCommand {
     Close,
 }
 
-/// A write and whom to answer.
+/// A write and its reply channel.
 pub(super) struct WriteJob {
     pub(super) write: WriteRequest,
     pub(super) done: oneshot::Sender<Result<CommittedWrite, Error>>,
 }
 
-/// Where the store is, for everyone to read.
+/// Shared position of the store, readable by all threads.
 #[derive(Debug)]
 pub(super) struct StorePosition {
     pub(super) revision: AtomicU64,
@@ -71,15 +71,15 @@ pub(super) struct CommitWriter {
     pub(super) checkpoints: CheckpointScheduler,
     pub(super) retention: RetentionPolicy,
     pub(super) stride: CompactionStride,
-    /// Compactions that were asked for and are not done.
+    /// Compactions that were requested and are not finished.
     pub(super) compactions: Vec<(Revision, oneshot::Sender<Result<(), Error>>)>,
     pub(super) resting_until: Option<Instant>,
-    /// Released last, when everything else is closed.
+    /// Lock that is released last, when everything else is closed.
     pub(super) lock: DirectoryLock,
 }
 
 impl CommitWriter {
-    /// Works until the store is closed.
+    /// Runs until the store is closed.
     pub(super) fn run(mut self) {
         let fuse = self.latch.clone();
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -117,7 +117,7 @@ impl CommitWriter {
         Continue(())
     }
 
-    /// Commits a write together with all that wait behind it; returns what waits behind those.
+    /// Commits a write together with all pending ones; returns the next command, if any.
     fn commit_with(&mut self, first: WriteJob) -> Option<WriterCommand> {
         let mut bytes = size(&first.write);
         let mut batch = vec![first];
@@ -141,7 +141,7 @@ impl CommitWriter {
     }
 
     fn commit(&mut self, mut batch: Vec<WriteJob>) {
-        // Whoever stopped waiting gave up before anything was written.
+        // Callers that stopped waiting gave up before anything was written.
         batch.retain(|job| !job.done.is_closed());
         if batch.is_empty() {
             return;
@@ -165,7 +165,7 @@ impl CommitWriter {
         }
     }
 
-    /// Applies a batch in one synced transaction. On an error nothing of it happened.
+    /// Applies a batch in one synced transaction. On error nothing was applied.
     #[expect(clippy::type_complexity, reason = "an answer for each write, and what happened")]
     fn transact(
         &mut self,
@@ -203,7 +203,7 @@ impl CommitWriter {
         outcome
     }
 
-    /// Shows durable events to everyone who follows.
+    /// Delivers durable events to all sinks.
     fn publish(&mut self, events: &[ChangeEvent]) -> Result<(), Error> {
         let Some(last) = events.last() else { return Ok(()) };
         self.watermark.record(last.revision);
@@ -223,7 +223,7 @@ impl CommitWriter {
         result
     }
 
-    /// Gives a follower what it has not seen, and the live events from then on.
+    /// Replays missed events to a sink, then delivers live events to it.
     fn attach_sink(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
         if let Some(error) = self.latch.cause() {
             return Err(error);
@@ -253,7 +253,7 @@ impl CommitWriter {
         let _ = done.send(answer);
     }
 
-    /// Where the floor should be, if that is above where it is.
+    /// Returns the desired floor if it is above the current one.
     fn compaction_target(&self) -> Option<Revision> {
         if self.latch.cause().is_some() || self.resting_until.is_some_and(|t| Instant::now() < t) {
             return None;
@@ -264,7 +264,7 @@ impl CommitWriter {
         (target > self.position.floor.load(Ordering::Acquire)).then_some(target)
     }
 
-    /// Forgets a few revisions of history, if any are due.
+    /// Compacts a few revisions of history, if any are due.
     fn compact_step(&mut self) {
         let Some(target) = self.compaction_target() else { return };
         let floor = self.position.floor.load(Ordering::Acquire);
@@ -292,7 +292,7 @@ impl CommitWriter {
         }
     }
 
-    /// Answers what still waits, and leaves a database without a log.
+    /// Replies to pending commands, and leaves a database without a WAL.
     fn finish(mut self) {
         let Self { inbox, compactions, sinks, .. } = &mut self;
         for command in inbox.try_iter() {
@@ -314,11 +314,11 @@ impl CommitWriter {
     }
 }
 
-/// Why a write was not applied.
+/// Reason why a write was not applied.
 enum WriteRefusal {
-    /// The write itself is at fault; others in the batch are not concerned.
+    /// The write itself is invalid; others in the batch are not affected.
     Write(Error),
-    /// The transaction cannot go on.
+    /// The transaction cannot continue and fails.
     Batch(Error),
 }
 
@@ -357,7 +357,7 @@ fn apply(
     Ok(record.into_event(current))
 }
 
-/// The newest record of a key.
+/// Returns the newest record of a key.
 fn current(path: &Path, tx: &Transaction<'_>, key: &str) -> Result<Option<ChangeRecord>, Error> {
     let sql = "SELECT rev, key, created, prev, value, checksum FROM kv
                WHERE key = ?1 ORDER BY rev DESC LIMIT 1";

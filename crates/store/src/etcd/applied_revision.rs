@@ -1,4 +1,4 @@
-//! How far the feed is, and who waits for it to come further.
+//! The revision that the feed has applied, and waiters for later revisions.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::Revision;
 
-/// A revision that only grows. Whoever waits for one is woken once, when it is there: with many
-/// commits on their way, waking all of them at every change would cost more than the changes.
+/// A revision that only grows. Each waiter is woken once, when its revision is reached: with many
+/// pending commits, waking all waiters at every change would cost more than the changes.
 pub(super) struct AppliedRevision {
     reached: AtomicU64,
     waiting: Mutex<WaiterQueue>,
@@ -17,7 +17,7 @@ pub(super) struct AppliedRevision {
 
 #[derive(Default)]
 struct WaiterQueue {
-    /// Tells apart those who wait for the same revision.
+    /// Distinguishes waiters for the same revision.
     number: u64,
     by_target: BTreeMap<(Revision, u64), oneshot::Sender<()>>,
 }
@@ -31,10 +31,10 @@ impl AppliedRevision {
         self.reached.load(Ordering::Acquire)
     }
 
-    /// Moves on, and wakes those who waited for it. Never moves back.
+    /// Advances the revision and wakes its waiters. Never moves back.
     pub(super) fn advance(&self, to: Revision) {
         let due = {
-            // Within the lock, so that nobody looks before it and begins to wait after it.
+            // Within the lock, so that no waiter checks before it and registers after it.
             let mut waiting = self.lock();
             if self.reached.fetch_max(to, Ordering::AcqRel) >= to || waiting.by_target.is_empty() {
                 return;
@@ -47,7 +47,7 @@ impl AppliedRevision {
         }
     }
 
-    /// Returns when a revision has been reached. May be dropped while it waits.
+    /// Waits until a revision is reached. Cancellation-safe.
     pub(super) async fn wait(&self, target: Revision) {
         if self.get() >= target {
             return;
@@ -72,7 +72,7 @@ impl AppliedRevision {
     }
 }
 
-/// A place among those who wait, given up by whoever stops waiting.
+/// A registered waiter, removed on drop.
 struct WaiterGuard<'a> {
     position: &'a AppliedRevision,
     key: (Revision, u64),

@@ -1,4 +1,4 @@
-//! Calls to an etcd cluster: how long, how often, what a refusal means.
+//! Calls to an etcd cluster: timeouts, retries and error classification.
 
 use std::error::Error as StdError;
 use std::path::PathBuf;
@@ -26,29 +26,29 @@ use super::wire::{
 use crate::Error;
 use crate::fatal_latch::FatalLatch;
 
-/// The pause between attempts on one call.
+/// Delay between attempts of one call.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a stream that was dropped may take to end.
+/// Timeout for draining a dropped stream.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// Why a call to etcd failed, and whether it may be retried.
+/// Error of a call to etcd, and whether it may be retried.
 #[derive(Debug)]
 pub(super) enum CallFailure {
-    /// The revision asked for has been compacted.
+    /// The requested revision has been compacted.
     Compacted,
-    /// The revision asked for has not happened.
+    /// The requested revision is in the future.
     Future,
-    /// Nothing was done, and another member or a moment's wait may help.
+    /// Nothing was applied; a retry, perhaps with another member, may succeed.
     NotApplied(Error),
-    /// Whether anything was done is open.
+    /// Whether anything was applied is unknown.
     Unknown(Error),
-    /// Asking again will not help.
+    /// A retry will not succeed.
     Final(Error),
 }
 
 impl CallFailure {
-    /// The error for a caller who did not ask for a revision.
+    /// Converts to the error for a caller that did not request a revision.
     pub(super) fn into_error(self, name: &std::path::Path) -> Error {
         match self {
             Self::Compacted | Self::Future => Error::Unavailable {
@@ -60,20 +60,20 @@ impl CallFailure {
     }
 }
 
-/// A stream of answers that is cancelled when it is dropped.
+/// A watch stream that is cancelled on drop.
 pub(super) struct WatchStream {
-    /// Both are there until the stream is dropped.
+    /// Both are present until the stream is dropped.
     open: Option<(Arc<UnboundedSender<WatchRequest>>, Streaming<WatchResponse>)>,
     link: Arc<MemberConnection>,
 }
 
-/// Asks a stream how far it is, for as long as it is there.
+/// Requests progress of a stream while it exists.
 #[derive(Default, Clone)]
 pub(super) struct ProgressRequester(Weak<UnboundedSender<WatchRequest>>);
 
 impl ProgressRequester {
-    /// Asks; the answer comes on the stream, if the stream has told everything by then. Returns
-    /// whether there was somebody to ask.
+    /// Requests progress; the reply arrives on the stream once it has delivered everything. Returns
+    /// false if the stream is gone.
     pub(super) fn request(&self) -> bool {
         let order = wire::WatchOrder::Progress(wire::WatchProgressRequest {});
         let ask = WatchRequest { order: Some(order) };
@@ -82,7 +82,7 @@ impl ProgressRequester {
 }
 
 impl WatchStream {
-    /// The next answer; may be dropped while it waits.
+    /// Returns the next response; cancellation-safe.
     pub(super) async fn message(&mut self) -> Result<Option<WatchResponse>, Status> {
         match &mut self.open {
             Some((_, answers)) => answers.message().await,
@@ -90,7 +90,7 @@ impl WatchStream {
         }
     }
 
-    /// A way to ask how far the stream is, if its member can be believed.
+    /// Returns a progress requester, if the member's progress is reliable.
     pub(super) fn progress_requester(&self) -> ProgressRequester {
         match &self.open {
             Some((requests, _)) if self.link.true_progress => {
@@ -104,8 +104,8 @@ impl WatchStream {
 impl Drop for WatchStream {
     fn drop(&mut self) {
         let Some((requests, mut answers)) = self.open.take() else { return };
-        // The end of the requests makes etcd end the answers. What it sends until then has to be
-        // read: HTTP/2 counts unread frames against the connection, and closes it at some point.
+        // Ending the requests makes etcd end the responses. Whatever it sends until then must be
+        // read: HTTP/2 counts unread frames against the connection, and eventually closes it.
         drop(requests);
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(tokio::time::timeout(DRAIN, async move {
@@ -115,20 +115,20 @@ impl Drop for WatchStream {
     }
 }
 
-/// A cluster, through one of its members at a time.
+/// Client of a cluster, connected to one member at a time.
 pub(super) struct EtcdClient {
     members: ClusterMembers,
-    /// How the cluster is called in errors.
+    /// Name of the cluster in errors.
     pub(super) name: PathBuf,
-    /// How long one attempt may take, so that another member gets its turn.
+    /// Timeout of one attempt, after which another member is tried.
     pub(super) attempt: Duration,
-    /// How long a call may take with all its attempts.
+    /// Timeout of a call with all its attempts.
     pub(super) patience: Duration,
     latch: FatalLatch,
 }
 
 impl EtcdClient {
-    /// Finds out whether the members that answer are of one cluster.
+    /// Connects, and checks that all responding members belong to one cluster.
     pub(super) async fn open(
         options: &Options,
         name: PathBuf,
@@ -158,10 +158,10 @@ impl EtcdClient {
         Ok(())
     }
 
-    /// A transaction, sent again only when it certainly was not carried out.
+    /// Sends a transaction; retries only if it certainly was not applied.
     ///
-    /// One that was on its way to a leader that died is answered by etcd after more than five
-    /// seconds. Nobody can say sooner what became of it, but whoever waits can be told that.
+    /// If the leader dies with a transaction in flight, etcd replies after more than five seconds.
+    /// The outcome cannot be known sooner, but a waiting caller can be told that.
     pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, CallFailure> {
         let begun = Instant::now();
         loop {
@@ -179,14 +179,14 @@ impl EtcdClient {
         }
     }
 
-    /// The newest revision of the cluster; a read that a quorum confirms.
+    /// Returns the newest revision of the cluster by a linearizable read.
     pub(super) async fn revision(&self, key: Bytes) -> Result<i64, CallFailure> {
         let request = RangeRequest { key, count_only: true, ..RangeRequest::default() };
         let answer = self.range(request).await?;
         self.check(answer.header)
     }
 
-    /// The newest revision of the cluster and the mark of a store, confirmed by a quorum.
+    /// Returns the newest revision of the cluster and the store's meta key by a linearizable read.
     pub(super) async fn get_meta_key(
         &self,
         keys: &KeySpace,
@@ -196,13 +196,13 @@ impl EtcdClient {
         Ok((self.check(answer.header)?, answer.kvs.into_iter().next()))
     }
 
-    /// Opens a stream of changes; it ends by itself when its member loses the leader.
+    /// Opens a watch stream; it ends by itself when its member loses the leader.
     pub(super) async fn watch(
         &self,
         order: wire::WatchCreateRequest,
     ) -> Result<WatchStream, CallFailure> {
         let create = WatchRequest { order: Some(wire::WatchOrder::Create(order)) };
-        // The stream of requests must stay open for as long as answers are wanted.
+        // The request stream must stay open while responses are wanted.
         let (sender, requests) = unbounded();
         let _ = sender.unbounded_send(create);
         let link = self.members.connection(ConnectionPurpose::Streams).await?;
@@ -219,22 +219,23 @@ impl EtcdClient {
         Ok(WatchStream { open: Some((Arc::new(sender), answers)), link })
     }
 
-    /// Gives up the connection that a stream came on, for another member's.
+    /// Abandons the stream's connection, and switches to another member.
     pub(super) fn abandon(&self, stream: &WatchStream) {
         self.members.abandon(&stream.link, true);
     }
 
-    /// Waits until a member has become silent.
+    /// Waits until a member stops responding.
     pub(super) async fn silenced(&self) {
         self.members.silenced.notified().await;
     }
 
-    /// Whether a stream comes from a member that has become silent.
+    /// Returns true if the stream's member has stopped responding.
     pub(super) fn is_silent(&self, stream: &WatchStream) -> bool {
         self.members.is_avoided(&stream.link)
     }
 
-    /// Checks that an answer comes from the cluster this store began with; returns its revision.
+    /// Checks that a response comes from the cluster that the store was opened on; returns its
+    /// revision.
     pub(super) fn check(&self, header: Option<ResponseHeader>) -> Result<i64, CallFailure> {
         let header = header.unwrap_or_default();
         let expected = self.members.cluster(header.cluster_id);
@@ -249,20 +250,20 @@ impl EtcdClient {
         Ok(header.revision)
     }
 
-    /// Fails the store for good.
+    /// Fails the store permanently, and returns the error.
     pub(super) fn fail(&self, what: String) -> Error {
         let error = Error::Failed { what };
         self.latch.trip(&error);
         error
     }
 
-    /// Fails the store because its mark is not the one it was opened with: every revision that it
-    /// told from now on would be wrong.
+    /// Fails the store because its meta key has changed since it was opened: every further revision
+    /// would be wrong.
     pub(super) fn fail_offset_changed(&self) -> Error {
         self.fail(format!("the revision offset of {} was changed", self.name.display()))
     }
 
-    /// The cluster that answered first, which all others must be.
+    /// Returns the ID of the cluster that answered first; all others must match.
     pub(super) fn cluster(&self) -> u64 {
         self.members.cluster(0)
     }
@@ -271,7 +272,7 @@ impl EtcdClient {
         Error::Unavailable { path: self.name.clone(), what: what.to_owned() }
     }
 
-    /// Translates what etcd or the transport said.
+    /// Classifies an error from etcd or the transport.
     pub(super) fn explain(&self, status: &Status) -> CallFailure {
         let text = status.message();
         let path = self.name.clone();
@@ -284,11 +285,11 @@ impl EtcdClient {
         if text.contains("database space exceeded") {
             return CallFailure::Final(Error::Full { path });
         }
-        // Above its own limit etcd refuses; far above, its transport does.
+        // etcd rejects requests above its own limit; far above, its transport does.
         if text.contains("request is too large") || text.contains("message larger than max") {
             return CallFailure::Final(Error::Refused { path, what: format!("refused: {text}") });
         }
-        // etcd says these before it proposes anything to its peers.
+        // etcd returns these before it proposes anything to its peers.
         let refused = ["too many requests", "no leader", "not supported for learner"];
         if refused.iter().any(|what| text.ends_with(what)) || is_unsent(status) {
             return CallFailure::NotApplied(self.unavailable(&describe(status)));
@@ -302,7 +303,7 @@ impl EtcdClient {
         }
     }
 
-    /// A call that may be made more than once.
+    /// Sends an idempotent call with retries.
     async fn call<Q, A>(&self, path: &'static str, request: Q) -> Result<A, CallFailure>
     where
         Q: Message + Clone + 'static,
@@ -330,7 +331,7 @@ impl EtcdClient {
         self.within_attempt(&link, unary(&link.channel, path, ask, true)).await
     }
 
-    /// Waits for an answer; if there is none that is final, turns to another member.
+    /// Waits for a response; switches to another member unless the response is final.
     async fn within_attempt<T>(
         &self,
         link: &Arc<MemberConnection>,
@@ -354,7 +355,7 @@ impl EtcdClient {
         answer.map_err(|status| {
             let failure = self.explain(&status);
             if let CallFailure::NotApplied(_) | CallFailure::Unknown(_) = failure {
-                // What the transport says has a cause, what etcd says has none.
+                // Transport errors have a cause, etcd errors have none.
                 self.members.abandon(link, status.source().is_some());
             }
             failure
@@ -366,7 +367,7 @@ fn grpc(channel: &Channel) -> Grpc<Channel> {
     Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX)
 }
 
-/// One call on one connection.
+/// Sends one call on one connection.
 pub(super) async fn unary<Q, A>(
     channel: &Channel,
     path: &'static str,
@@ -388,17 +389,17 @@ where
     Ok(answer.into_inner())
 }
 
-/// A member without a leader refuses instead of letting the call hang.
+/// Makes a member without a leader reject the call instead of letting it hang.
 fn require_leader(metadata: &mut tonic::metadata::MetadataMap) {
     metadata.insert("hasleader", MetadataValue::from_static("true"));
 }
 
-/// The status of a call that never left this process.
+/// Returns the status of a call that was never sent.
 fn unsent_status(error: tonic::transport::Error) -> Status {
     Status::from_error(Box::new(tonic::ConnectError(error.into())))
 }
 
-/// Whether a call failed before it left this process.
+/// Returns true if a call failed before it was sent.
 fn is_unsent(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(error) = source {
@@ -410,12 +411,12 @@ fn is_unsent(status: &Status) -> bool {
     false
 }
 
-/// What a status says, down to the cause.
+/// Formats a status with its causes.
 fn describe(status: &Status) -> String {
     append_causes(status.message().to_owned(), status)
 }
 
-/// What an error says, down to the cause.
+/// Formats an error with its causes.
 pub(super) fn append_causes(mut text: String, error: &dyn StdError) -> String {
     let mut source = error.source();
     while let Some(error) = source {

@@ -1,9 +1,9 @@
-//! Forgets old history: one of all servers at a time does it, and all of them notice when somebody
-//! else has, be it etcd itself or another of its users.
+//! Compaction of old history: one server at a time compacts, and all detect compactions by others,
+//! including etcd itself and its other users.
 //!
-//! Who wants to compact puts the revision under a key that all servers of the store share, if nobody
-//! has since the last time it looked. So there is one compaction in an interval, and if the server
-//! that does them is gone, another takes over one interval later.
+//! A server that wants to compact writes the revision to a key shared by all servers of the store,
+//! if none has since it last looked. There is therefore one compaction per interval, and if the
+//! compacting server is gone, another takes over one interval later.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::wire::{
 };
 use crate::{Error, KeyRange, Revision};
 
-/// How often to look at least whether somebody has compacted.
+/// Maximum interval between checks for compactions by others.
 const LOOK: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,22 +28,23 @@ pub(super) enum CompactedBy {
     ThisStore,
     /// Another server on the same store.
     Sibling,
-    /// etcd by itself, or another of its users.
+    /// etcd itself, or another of its users.
     Other,
 }
 
-/// Compacts, and keeps the store's floor up to date.
+/// Compacts, and updates the store's floor.
 pub(super) struct Compactor {
     core: Arc<EtcdCore>,
     plan: Option<CompactionPlan>,
-    /// How often the shared key had been written when this was last known.
+    /// Version of the shared key when last read.
     turn: i64,
-    /// The last floor that was told of.
+    /// The last floor that was logged.
     logged_floor: Revision,
 }
 
 impl Compactor {
-    /// One that compacts every `interval`, or only looks on, and leaves history younger than `age`.
+    /// Creates a compactor that compacts every `interval`, or only observes, and keeps history
+    /// younger than `age`.
     pub(super) fn new(
         core: Arc<EtcdCore>,
         interval: Option<Duration>,
@@ -55,7 +56,7 @@ impl Compactor {
         Self { core, plan, turn: 0, logged_floor }
     }
 
-    /// Works until the store is closed.
+    /// Runs until the store is closed.
     pub(super) async fn run(mut self) {
         let core = Arc::clone(&self.core);
         let work = async {
@@ -77,7 +78,8 @@ impl Compactor {
         }
     }
 
-    /// Compacts if it is time, and else looks whether somebody has; says who has since the last round.
+    /// Compacts if due, otherwise checks for compactions; returns who has compacted since the last
+    /// round.
     pub(super) async fn round(
         &mut self,
         now: Instant,
@@ -93,7 +95,7 @@ impl Compactor {
         if let Some(target) = target {
             match self.compact(target).await {
                 Ok(done) => ours = done.then_some(target),
-                // What others do is to be seen all the same.
+                // Compactions by others must be detected anyway.
                 Err(error) => tracing::warn!(%error, "cannot compact history"),
             }
         }
@@ -116,28 +118,29 @@ impl Compactor {
         )))
     }
 
-    /// The revision that history is there from.
+    /// Returns the oldest revision with history.
     async fn read_floor(&self) -> Result<Revision, Error> {
         let at = Some(self.core.floor());
         let nothing = KeyRange { at, limit: Some(0), ..KeyRange::default() };
         match reader::range(&self.core, &nothing).await {
-            // If it was, the floor has been raised by now.
+            // If it was compacted, the floor has been raised by now.
             Ok(_) | Err(Error::Compacted { .. }) => Ok(self.core.floor()),
             Err(error) => Err(error),
         }
     }
 
-    /// Compacts if it is this store's turn; whether it was.
+    /// Compacts if it is this store's turn; returns whether it was.
     async fn compact(&mut self, target: Revision) -> Result<bool, Error> {
         match self.claim_turn(target).await {
             Ok(true) => {}
             Ok(false) => return Ok(false),
-            // Compacting is what makes room, so it must not need any.
+            // Compaction frees space, so it must not require any.
             Err(CallFailure::Final(Error::Full { .. })) => {}
             Err(failure) => return Err(failure.into_error(&self.core.client.name)),
         }
         reader::compact(&self.core, target).await?;
-        // The shared key is in no feed. Readers should not be the ones who wait for that to be known.
+        // The feed does not show the shared key. Catch up here, so that readers need not wait for
+        // it.
         let _ = self.core.catch_up(&Handle::current()).await;
         Ok(true)
     }
@@ -171,7 +174,7 @@ impl Compactor {
         Ok(false)
     }
 
-    /// What the shared key holds.
+    /// Reads the shared compaction key.
     async fn read_claim(&self) -> Result<Option<KeyValue>, Error> {
         let key = self.core.keys.compaction_key();
         let answer = self.core.client.range(RangeRequest { key, ..RangeRequest::default() }).await;
@@ -190,13 +193,13 @@ fn log_compaction(by: CompactedBy, floor: Revision) {
     }
 }
 
-/// When to compact, and up to where.
+/// Decides when to compact, and up to which revision.
 struct CompactionPlan {
     interval: Duration,
     age: Duration,
-    /// When this store last wanted to.
+    /// Time of this store's last attempt.
     last: Instant,
-    /// Where the store was when, in order.
+    /// Observed revisions with their times, in order.
     seen: VecDeque<(Instant, Revision)>,
 }
 
@@ -205,16 +208,16 @@ impl CompactionPlan {
         Self { interval, age, last: now, seen: VecDeque::new() }
     }
 
-    /// Takes note of where the store is.
+    /// Records the current revision of the store.
     fn record(&mut self, now: Instant, revision: Revision) {
         self.seen.push_back((now, revision));
     }
 
-    /// The newest revision that is old enough, if it is time.
+    /// Returns the newest revision that is old enough, if compaction is due.
     fn target(&mut self, now: Instant) -> Option<Revision> {
         let old =
             self.seen.partition_point(|(at, _)| now.saturating_duration_since(*at) >= self.age);
-        // All but the newest of the old ones are of no more use.
+        // Of the old entries, only the newest is still needed.
         self.seen.drain(..old.saturating_sub(1));
         if now.saturating_duration_since(self.last) < self.interval {
             return None;

@@ -1,4 +1,4 @@
-//! What the calls and the feed of one store share: how far the feed is, and reads of history.
+//! Shared state of a store's calls and feed: the feed's position, and reads of history.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,14 +16,15 @@ use super::wire::RangeRequest;
 use crate::fatal_latch::FatalLatch;
 use crate::{ChangeEvent, Error, Revision};
 
-/// How long the feed may take before it is suspected that nothing of ours is on its way: what is comes
-/// within a few milliseconds, and where others write to the same etcd, every reader waits this long.
+/// Delay after which the feed is assumed to have nothing of ours in flight: our changes arrive
+/// within a few milliseconds, and where others write to the same etcd, every reader waits this
+/// long.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// The first and the longest time to wait for an answer to how far the feed's stream is.
+/// First and longest wait for a progress response of the feed's stream.
 const INQUIRIES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 
-/// Whether a listener wants more of the history.
+/// Whether a callback wants more history.
 pub(super) enum ReplayControl {
     Continue,
     Stop,
@@ -33,15 +34,15 @@ pub(super) enum ReplayControl {
 pub(super) type EventCallback<'a> =
     &'a mut (dyn FnMut(&[ChangeEvent]) -> Result<ReplayControl, Error> + Send);
 
-/// Somebody who wants to know when the sinks have caught up.
+/// Reply channel of a caller that waits for the sinks to catch up.
 type CatchUpWaiter = oneshot::Sender<Result<Revision, Error>>;
 
-/// Rounds of catching up, one at a time.
+/// Catch-up rounds, one at a time.
 #[derive(Default)]
 struct CatchUpRounds {
-    /// Whether one is under way.
+    /// Whether a round is in progress.
     running: bool,
-    /// Those whom the next is for.
+    /// Waiters for the next round.
     waiting: Vec<CatchUpWaiter>,
 }
 
@@ -49,31 +50,31 @@ pub(super) struct EtcdCore {
     pub(super) client: EtcdClient,
     pub(super) keys: KeySpace,
     pub(super) latch: FatalLatch,
-    /// The newest revision all sinks have seen.
+    /// Newest revision that all sinks have received.
     position: AppliedRevision,
     floor: AtomicU64,
-    /// Where the feed began: the store's revision when it was opened, or began anew.
+    /// Start of the feed: the store's revision when it was opened or resynced.
     opened: AtomicU64,
-    /// The newest change of the store's keys within `position`; `opened` if there was none since.
+    /// Newest change of the store's keys within `position`; `opened` if there was none since.
     pub(super) last: AtomicU64,
-    /// Asks the feed for another stream.
+    /// Requests another stream from the feed.
     pub(super) stalled: Notify,
-    /// Asks the feed's stream how far it is.
+    /// Requests progress of the feed's stream.
     progress_requester: Mutex<ProgressRequester>,
-    /// Since when the feed has had no stream.
+    /// Time since which the feed has had no stream.
     lost: Mutex<Option<Instant>>,
-    /// One mark at a time serves all who wait.
+    /// Serializes meta key writes; each serves all waiters.
     meta_key_write: tokio::sync::Mutex<()>,
     rounds: Mutex<CatchUpRounds>,
     pub(super) closed: AtomicBool,
-    /// Ends the tasks of the store.
+    /// Signals the store's tasks to stop.
     end: watch::Sender<bool>,
-    /// Commits share it; closing waits for it.
+    /// Shared by commits; closing the store acquires it exclusively.
     pub(super) gate: RwLock<()>,
 }
 
 impl EtcdCore {
-    /// Finds out where the cluster is.
+    /// Opens the store and reads the cluster's revision.
     pub(super) async fn open(
         client: EtcdClient,
         mut keys: KeySpace,
@@ -126,33 +127,33 @@ impl EtcdCore {
         self.floor.fetch_max(floor, Ordering::AcqRel);
     }
 
-    /// Notes that all sinks have seen the news.
+    /// Records that all sinks have received the batch.
     pub(super) fn advance(&self, news: &WatchBatch) {
-        // A mark is a change too: it proves that nothing else came before it.
+        // A meta key write is a change too: it proves that nothing else came before it.
         if news.changed {
             self.last.fetch_max(news.upto, Ordering::AcqRel);
         }
         self.position.advance(news.upto);
     }
 
-    /// Notes that all sinks have been given the whole state at a revision.
+    /// Records that all sinks have received the whole state at a revision.
     pub(super) fn reset_position(&self, revision: Revision) {
         self.last.store(revision, Ordering::Release);
         self.opened.store(revision, Ordering::Release);
         self.advance(&WatchBatch { events: Vec::new(), upto: revision, changed: false });
     }
 
-    /// Ends the tasks of the store.
+    /// Signals the store's tasks to stop.
     pub(super) fn shut_down(&self) {
         self.end.send_replace(true);
     }
 
-    /// Waits until the tasks of the store are to end.
+    /// Waits until the store's tasks should stop.
     pub(super) async fn wait_for_shutdown(&self) {
         let _ = self.end.subscribe().wait_for(|end| *end).await;
     }
 
-    /// Notes whom to ask how far the feed's stream is.
+    /// Sets the progress requester of the feed's stream.
     pub(super) fn set_progress_requester(&self, inquiry: ProgressRequester) {
         *self.progress_requester.lock().unwrap_or_else(PoisonError::into_inner) = inquiry;
     }
@@ -174,7 +175,7 @@ impl EtcdCore {
         *self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all sinks have seen a change that is in the feed's way.
+    /// Waits until all sinks have received a change of this store.
     pub(super) async fn await_feed(&self, target: Revision) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
@@ -193,7 +194,8 @@ impl EtcdCore {
         }
     }
 
-    /// Waits until all sinks have seen everything up to a revision that may be another's.
+    /// Waits until all sinks have received everything up to a revision, which may be a change by
+    /// another user of etcd.
     pub(super) async fn wait_for_revision(&self, target: Revision) -> Result<(), Error> {
         if self.poll_progress(target).await {
             return Ok(());
@@ -205,9 +207,10 @@ impl EtcdCore {
         self.write_meta_key(target).await
     }
 
-    /// Asks the feed's stream how far it is until it is past a revision; whether that came to pass.
+    /// Requests progress of the feed's stream until it is past a revision; returns whether it got
+    /// there.
     ///
-    /// A member that is behind the others says so, and is asked again.
+    /// A lagging member reports an older revision, and is asked again.
     async fn poll_progress(&self, target: Revision) -> bool {
         let begun = Instant::now();
         let mut pause = INQUIRIES.0;
@@ -221,15 +224,15 @@ impl EtcdCore {
             }
             pause = (pause * 2).min(INQUIRIES.1);
         }
-        // It should have answered by now.
+        // The response is overdue.
         self.stalled.notify_one();
         false
     }
 
-    /// Makes a change of no meaning, so that the feed shows that it has come past a revision.
+    /// Writes the meta key unchanged, so that the feed shows that it is past a revision.
     ///
-    /// etcd can be asked how far a stream is, but before 3.4.31 and 3.5.13 it answers for changes
-    /// that are still on their way.
+    /// etcd can report the progress of a stream, but before 3.4.31 and 3.5.13 it includes changes
+    /// that are still in flight.
     async fn write_meta_key(&self, target: Revision) -> Result<(), Error> {
         let _one = self.meta_key_write.lock().await;
         if self.position() >= target {
@@ -246,7 +249,7 @@ impl EtcdCore {
         Err(self.client.fail_offset_changed())
     }
 
-    /// Fails the store if its mark was changed while the feed did not look.
+    /// Fails the store if its meta key was changed while the feed had no stream.
     pub(super) async fn verify_meta_key(&self) -> Result<(), Error> {
         let found = self.client.get_meta_key(&self.keys).await;
         let (_, found) = found.map_err(|failure| failure.into_error(&self.client.name))?;
@@ -255,9 +258,9 @@ impl EtcdCore {
         if same { Ok(()) } else { Err(self.client.fail_offset_changed()) }
     }
 
-    /// Waits until all sinks have seen what was committed before the call; see
-    /// [`crate::Store::catch_up`]. Who begins a round may go away before it ends, so the round is
-    /// the runtime's.
+    /// Waits until all sinks have received everything committed before the call; see
+    /// [`crate::Store::catch_up`]. A round runs on the runtime, because the caller that starts it
+    /// may go away before it ends.
     pub(super) fn catch_up(
         self: &Arc<Self>,
         runtime: &Handle,
@@ -270,18 +273,18 @@ impl EtcdCore {
         async move { told.await.unwrap_or(Err(Error::Closed)) }
     }
 
-    /// Takes somebody into the next round. Returns whether nobody goes round, so that the caller has
-    /// to see to it.
+    /// Adds a waiter to the next round. Returns true if no round is running, so that the caller
+    /// must start one.
     fn enqueue_waiter(&self, who: CatchUpWaiter) -> bool {
         let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         rounds.waiting.push(who);
         !std::mem::replace(&mut rounds.running, true)
     }
 
-    /// Tells all who have joined when all sinks have seen what was committed before they did. Returns
-    /// when there is nobody left.
+    /// Runs rounds until there are no waiters. Replies to each waiter when all sinks have received
+    /// everything committed before it joined.
     ///
-    /// One question to the cluster serves all who came before it was asked.
+    /// One query to the cluster serves all waiters that joined before it was sent.
     async fn run_catch_up_rounds(&self) {
         loop {
             let waiting = {
@@ -302,7 +305,7 @@ impl EtcdCore {
         }
     }
 
-    /// The newest revision, confirmed by a quorum.
+    /// Returns the newest revision by a linearizable read.
     pub(super) async fn newest_revision(&self) -> Result<Revision, Error> {
         let seen = self.position();
         let revision = self.client.revision(self.keys.meta_key()).await;
@@ -316,7 +319,7 @@ impl EtcdCore {
         Ok(revision)
     }
 
-    /// The error for a revision that etcd says is compacted.
+    /// Returns the error for a revision that etcd reports as compacted.
     pub(super) async fn compacted_error(&self) -> Error {
         match compacted_at(&self.client, &self.keys).await {
             Ok(floor) => {
@@ -327,7 +330,7 @@ impl EtcdCore {
         }
     }
 
-    /// Refuses a revision whose history is not there; else returns the newest.
+    /// Fails if history after a revision is gone; otherwise returns the newest revision.
     pub(super) async fn check_history(&self, after: Revision) -> Result<Revision, Error> {
         if after < self.floor() {
             return Err(Error::Compacted { floor: self.floor() });
@@ -336,18 +339,19 @@ impl EtcdCore {
         if after > revision { Err(Error::Future { revision }) } else { Ok(revision) }
     }
 
-    /// Makes sure that the feed is past `upto` and that it is known which change is the last.
+    /// Ensures that the feed is past `upto` and that the last change is known.
     pub(super) async fn prepare(&self, after: Revision, upto: Revision) -> Result<(), Error> {
         self.wait_for_revision(upto).await?;
         let opened = self.opened.load(Ordering::Acquire);
         if after < opened && self.last.load(Ordering::Acquire) == opened {
-            // What happened last before the feed began can only be told by what follows.
+            // The last change before the feed started is only known from what follows it.
             self.write_meta_key(self.position() + 1).await?;
         }
         Ok(())
     }
 
-    /// Tells the changes after `after` and up to `upto`, which the feed must be past.
+    /// Passes the changes after `after` and up to `upto` to the callback; the feed must be past
+    /// `upto`.
     pub(super) async fn replay(
         &self,
         after: Revision,

@@ -1,4 +1,4 @@
-//! The feed: one stream of changes for all sinks of the store, resumed when it breaks.
+//! The feed: one watch stream for all sinks of the store, resumed when it breaks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,10 +15,10 @@ use super::watcher::{EtcdWatcher, WatchBatch, WatchEnd};
 use crate::sink::{deliver, deliver_changes};
 use crate::{ChangeEvent, Error, FeedMessage, KeyRange, Revision, Sink};
 
-/// The first and the longest pause before the stream is opened again.
+/// First and longest delay before the stream is reopened.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Asks the feed to attach a sink that has seen everything up to `after`.
+/// Request to attach a sink that has received everything up to `after`.
 pub(super) struct AttachRequest {
     pub(super) after: Revision,
     pub(super) sink: Sink,
@@ -28,15 +28,15 @@ pub(super) struct AttachRequest {
 /// The task that owns the sinks.
 pub(super) struct EventFeed {
     core: Arc<EtcdCore>,
-    /// Each with the newest revision it has seen.
+    /// Sinks, each with the newest revision it has received.
     sinks: Vec<(Revision, Sink)>,
     watcher: Option<EtcdWatcher>,
-    /// How long it waited before it last tried again, and when it will.
+    /// Last retry delay, and the time of the next retry.
     pause: Duration,
     retry: Instant,
-    /// History the sinks have not seen is gone: they need the whole state.
+    /// Missed history has been compacted, so that the sinks need the whole state.
     needs_resync: bool,
-    /// Last, so that it is dropped after the sinks: who closes the store waits for its end.
+    /// Last field, so that it is dropped after the sinks: closing the store waits for its end.
     inbox: UnboundedReceiver<AttachRequest>,
 }
 
@@ -58,7 +58,7 @@ impl EventFeed {
     async fn run_once(&mut self) {
         let core = Arc::clone(&self.core);
         loop {
-            // Not among what follows, because none of that must interrupt it.
+            // Not in the select below, because nothing there may interrupt it.
             if self.needs_resync {
                 self.resync().await;
             }
@@ -69,12 +69,12 @@ impl EventFeed {
                     }
                     None => break,
                 },
-                // Without a stream there is nothing that could stall, and nothing to interrupt.
+                // Without a stream there is nothing to stall or interrupt.
                 () = core.stalled.notified(), if self.watcher.is_some() => {
                     tracing::warn!(etcd = %core.client.name.display(), "watch stalled; opening another");
                     self.drop_stream();
                 }
-                // What a call has found out about a member goes for the stream as well.
+                // A member that calls found unresponsive is unresponsive for the stream too.
                 () = core.client.silenced(), if self.watcher.is_some() => {
                     if self.watcher.as_ref().is_some_and(|watcher| watcher.is_silent(&core.client)) {
                         self.drop_stream();
@@ -90,7 +90,7 @@ impl EventFeed {
         match news {
             Ok(None) => {
                 self.core.mark_connected();
-                // Who complained did so about the stream before.
+                // The notification was about the previous stream.
                 let _ = self.core.stalled.notified().now_or_never();
             }
             Ok(Some(news)) => {
@@ -117,28 +117,28 @@ impl EventFeed {
         }
     }
 
-    /// Notes that nothing is heard, and when to try again.
+    /// Records the loss of the stream, and schedules a retry.
     fn schedule_retry(&mut self) {
         self.core.mark_disconnected();
         self.pause = (self.pause * 2).clamp(PAUSES.0, PAUSES.1);
         self.retry = Instant::now() + self.pause;
     }
 
-    /// Has the next stream come from another member.
+    /// Drops the stream, and opens the next one on another member.
     fn drop_stream(&mut self) {
         if let Some(watcher) = self.watcher.take() {
             watcher.abandon(&self.core.client);
         }
     }
 
-    /// Gives all sinks the newest state, from which the stream goes on.
+    /// Sends the newest state to all sinks; the stream continues from there.
     async fn resync(&mut self) {
         let state = reader::range(&self.core, &KeyRange::default()).await;
-        // A change of the mark may be among what was missed.
+        // The missed changes may include one of the meta key.
         match self.core.verify_meta_key().await.and(state) {
             Ok(page) => {
                 let core = &self.core;
-                // Taking in everything takes long, and the calls go on meanwhile.
+                // Applying the whole state takes long, and calls continue meanwhile.
                 tokio::task::block_in_place(|| {
                     self.sinks.retain_mut(|(seen, sink)| {
                         *seen = page.revision;
@@ -170,7 +170,7 @@ impl EventFeed {
         core.advance(news);
     }
 
-    /// Attaches a sink after giving it what came since its replay.
+    /// Attaches a sink after sending it the changes since its replay.
     async fn attach_sink(&mut self, after: Revision, mut sink: Sink) -> Result<(), Error> {
         let upto = self.core.position();
         let seen = if self.core.last.load(Ordering::Acquire) > after {
@@ -183,10 +183,10 @@ impl EventFeed {
     }
 }
 
-/// Gives a sink the changes after `after` and up to `upto`, which the feed must be past; returns up to
-/// where it has seen everything.
+/// Sends a sink the changes after `after` and up to `upto`, which the feed must be past; returns
+/// the revision up to which it has received everything.
 ///
-/// If a compaction overtakes the replay, the sink is given the newest state instead.
+/// If a compaction overtakes the replay, sends the newest state instead.
 pub(super) async fn replay(
     core: &EtcdCore,
     after: Revision,
@@ -213,7 +213,7 @@ pub(super) async fn replay(
     }
 }
 
-/// The next news of the stream; nothing when it has just been opened.
+/// Returns the next batch of the stream; `None` when it has just been opened.
 async fn next_batch(
     core: &EtcdCore,
     watcher: &mut Option<EtcdWatcher>,
@@ -231,7 +231,7 @@ async fn next_batch(
     Ok(None)
 }
 
-/// Gives a sink those events it has not seen.
+/// Delivers the events that a sink has not received.
 pub(super) fn deliver_new(
     sink: &mut Sink,
     seen: &mut Revision,

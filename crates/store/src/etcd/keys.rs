@@ -1,5 +1,5 @@
-//! Where the store's keys are in the cluster, which may hold the keys of others too, and how it
-//! counts their revisions.
+//! Mapping of the store's keys and revisions to those of the cluster, which may contain other keys
+//! too.
 
 use bytes::Bytes;
 
@@ -9,8 +9,8 @@ use crate::{KeyRange, Revision, StoredValue};
 
 /// The keys of one store: all that start with its prefix.
 ///
-/// The prefix itself is a key too, the mark: it says how the store counts, and no reader sees it.
-/// Writing it puts a change into the feed that shows how far the feed has come.
+/// The prefix itself is a key too, the meta key: it defines how revisions are counted, and is
+/// hidden from readers. Writing it adds a change to the feed that shows the feed's progress.
 #[derive(Debug, Clone)]
 pub(super) struct KeySpace {
     prefix: String,
@@ -18,7 +18,7 @@ pub(super) struct KeySpace {
 }
 
 impl KeySpace {
-    /// Keys below a prefix, which is made to end in `/`.
+    /// Creates a key space below a prefix; appends `/` if missing.
     pub(super) fn with_prefix(prefix: &str) -> Self {
         Self {
             prefix: format!("{}/", prefix.trim_end_matches('/')),
@@ -30,7 +30,7 @@ impl KeySpace {
         Bytes::copy_from_slice(self.prefix.as_bytes())
     }
 
-    /// The key by which servers agree on who compacts. No feed shows it.
+    /// Returns the key by which servers agree on who compacts. No feed shows it.
     pub(super) fn compaction_key(&self) -> Bytes {
         Bytes::from(format!("{}.compaction", self.prefix.trim_end_matches('/')))
     }
@@ -43,7 +43,8 @@ impl KeySpace {
         Bytes::from(format!("{}{key}", self.prefix))
     }
 
-    /// The store's name for a key; `None` for the mark and for what no store has written.
+    /// Returns the store's name of a key; `None` for the meta key and for keys that no store has
+    /// written.
     pub(super) fn store_key(&self, key: &[u8]) -> Option<String> {
         let rest = key.strip_prefix(self.prefix.as_bytes())?;
         if rest.is_empty() {
@@ -56,7 +57,7 @@ impl KeySpace {
         key
     }
 
-    /// The first key of a range and the one after its last; `None` if there is nothing between.
+    /// Returns the inclusive start and exclusive end of a range; `None` if it is empty.
     pub(super) fn bounds(&self, range: &KeyRange) -> Option<(Bytes, Bytes)> {
         let from = match range.after.as_deref() {
             Some(after) if after >= range.prefix.as_str() => successor(&self.etcd_key(after)),
@@ -67,19 +68,19 @@ impl KeySpace {
         (from < end).then_some((from, end))
     }
 
-    /// A revision of the store, from etcd's number, which is never negative.
+    /// Converts an etcd revision, which is never negative, to a store revision.
     pub(super) fn revision(&self, number: i64) -> Revision {
         self.offset.base + u64::try_from(number).unwrap_or_default()
     }
 
-    /// etcd's number for a revision; `None` if it has none, because that lies before etcd's first
-    /// or after its last.
+    /// Converts a store revision to an etcd revision; `None` if it is before etcd's first or after
+    /// its last.
     pub(super) fn etcd_revision(&self, revision: Revision) -> Option<i64> {
         let number = revision.checked_sub(self.offset.base)?;
         i64::try_from(number).ok().filter(|number| *number > 0)
     }
 
-    /// The state of a key, as the store tells it.
+    /// Converts an etcd key-value to a stored value.
     pub(super) fn stored_value(&self, kv: KeyValue) -> StoredValue {
         StoredValue {
             revision: self.revision(kv.mod_revision),
@@ -89,16 +90,16 @@ impl KeySpace {
     }
 }
 
-/// The key right after another.
+/// Returns the key right after another.
 pub(super) fn successor(key: &[u8]) -> Bytes {
     Bytes::from([key, &[0]].concat())
 }
 
-/// The first key after all with a prefix. The prefix begins with text, so there is one.
+/// Returns the first key after all with a prefix. The prefix starts with text, so there is one.
 fn after_prefix(prefix: &[u8]) -> Bytes {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
-        // No byte of UTF-8 is 255.
+        // No UTF-8 byte is 255.
         *last = last.saturating_add(1);
     }
     Bytes::from(end)

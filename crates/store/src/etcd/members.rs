@@ -1,8 +1,8 @@
-//! The members of a cluster, and connections that are known to lead there.
+//! The members of a cluster, and verified connections to them.
 //!
-//! A connection is made, asked which cluster it leads to, and only then used; when it ends, it is not
-//! made again behind the back of its users. So nothing is ever written to another cluster that has
-//! taken the place of this one. Certificates are read for every connection, so new ones are found.
+//! After connecting, the cluster ID is checked before a connection is used, and a closed connection
+//! is not reestablished transparently. So nothing is ever written to another cluster that has
+//! replaced this one. Certificates are read for every connection, so rotated ones are found.
 
 use std::error::Error as _;
 use std::path::PathBuf;
@@ -27,28 +27,28 @@ use super::{EtcdTlsFiles, Options};
 use crate::Error;
 use crate::fatal_latch::FatalLatch;
 
-/// etcd ends connections whose pings come more often than every five seconds, or come though there is
-/// no call and no stream.
+/// Ping interval. etcd closes connections whose pings come more often than every five seconds, or
+/// come without a call or stream.
 const PING: Duration = Duration::from_secs(6);
 
-/// For how long a member that was silent is asked only if all others are as silent. An election among the
-/// others is over by then, and until it is they refuse at once.
+/// How long an unresponsive member is used only if all others are unresponsive too. An election
+/// among the others is over by then, and until then they reject calls immediately.
 const SHUN: Duration = Duration::from_secs(10);
 
-/// What a connection is for. Streams have their own, so that what they carry, and how they end, does
-/// not touch the calls.
+/// Purpose of a connection. Streams have separate connections, so that their traffic and closing do
+/// not affect calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionPurpose {
     Calls,
     Streams,
 }
 
-/// A connection to a member of the cluster.
+/// A connection to one cluster member.
 pub(super) struct MemberConnection {
     pub(super) channel: Channel,
     /// Client URL of the member, one of the configured endpoints.
     pub(super) url: String,
-    /// Whether the member, asked how far a stream is, tells the truth.
+    /// Whether the member reports the progress of a stream correctly.
     pub(super) true_progress: bool,
     at: usize,
     purpose: ConnectionPurpose,
@@ -56,15 +56,15 @@ pub(super) struct MemberConnection {
 
 struct ClusterMember {
     url: String,
-    /// The cluster it was last found in; 0 as long as nobody knows.
+    /// ID of the cluster it was last found in; 0 if unknown.
     cluster: AtomicU64,
-    /// When it last was silent.
+    /// Time at which it last was unresponsive.
     silent: Mutex<Option<Instant>>,
     calls: ConnectionSlot,
     streams: ConnectionSlot,
 }
 
-/// Holds the connection that is in use.
+/// Holds the connection in use.
 #[derive(Default)]
 struct ConnectionSlot {
     link: Mutex<Option<Arc<MemberConnection>>>,
@@ -75,22 +75,22 @@ pub(super) struct ClusterMembers {
     list: Vec<ClusterMember>,
     calls: AtomicUsize,
     streams: AtomicUsize,
-    /// The cluster that the store is in: that of the first member that answered.
+    /// ID of the store's cluster: that of the first member that answered.
     cluster: OnceLock<u64>,
     name: PathBuf,
     attempt: Duration,
-    /// Tells the owner of the stream of changes that a member has become silent.
+    /// Notifies the owner of the watch stream that a member has stopped responding.
     pub(super) silenced: Notify,
     /// A key that this client may read.
     key: Bytes,
     tls: Option<EtcdTlsFiles>,
-    /// What the files last held that was of use.
+    /// Last valid contents of the TLS files.
     last_good: Mutex<Option<ClientTlsConfig>>,
     latch: FatalLatch,
 }
 
 impl ClusterMembers {
-    /// Takes the addresses, and reads the files; connections are made when they are first used.
+    /// Parses the addresses and reads the files; connections are opened on first use.
     pub(super) fn new(options: &Options, name: PathBuf, fuse: FatalLatch) -> Result<Self, Error> {
         if options.endpoints.is_empty() {
             return Err(Error::Refused { path: name, what: "has no endpoints".to_owned() });
@@ -123,9 +123,9 @@ impl ClusterMembers {
         Ok(members)
     }
 
-    /// Asks all members at once which cluster they are in; refuses if they do not agree.
+    /// Asks all members concurrently for their cluster ID; fails if they do not agree.
     ///
-    /// Those that do not answer now are asked when they do.
+    /// Members that do not answer now are checked when they do.
     pub(super) async fn verify(&self) -> Result<(), Error> {
         let ask = |at| async move {
             let _ = tokio::time::timeout(
@@ -149,12 +149,12 @@ impl ClusterMembers {
         Err(Error::Refused { path: self.name.clone(), what })
     }
 
-    /// The cluster that the store is in; the first to ask says which.
+    /// Returns the ID of the store's cluster; the first call sets it.
     pub(super) fn cluster(&self, answered: u64) -> u64 {
         *self.cluster.get_or_init(|| answered)
     }
 
-    /// A connection to the member whose turn it is, made if there is none.
+    /// Returns a connection to the current member; opens one if needed.
     pub(super) async fn connection(
         &self,
         purpose: ConnectionPurpose,
@@ -172,7 +172,7 @@ impl ClusterMembers {
         linked
     }
 
-    /// Turns to the next member, and gives up a connection that is of no more use.
+    /// Switches to the next member, and drops a connection that is no longer usable.
     pub(super) fn abandon(&self, link: &Arc<MemberConnection>, broken: bool) {
         if broken {
             let slot = self.member(link.at).slot(link.purpose);
@@ -184,9 +184,10 @@ impl ClusterMembers {
         self.advance_turn(link.purpose, link.at);
     }
 
-    /// Whether nobody is at the other end. Never returns if there is.
+    /// Probes a member; returns once it does not respond, and never if it does.
     ///
-    /// A member that has no leader, or believes in one that is gone, lets a call wait. This it answers.
+    /// A member that has no leader, or still believes in a dead one, lets calls wait, but answers
+    /// this probe.
     pub(super) async fn mark_silent(&self, link: &MemberConnection) {
         let asked =
             unary::<_, StatusResponse>(&link.channel, wire::STATUS, StatusRequest {}, false);
@@ -196,7 +197,7 @@ impl ClusterMembers {
         self.avoid(link.at);
     }
 
-    /// Whether the member that a connection leads to was silent a short while ago.
+    /// Returns true if the connection's member was unresponsive recently.
     pub(super) fn is_avoided(&self, link: &MemberConnection) -> bool {
         self.member(link.at).is_avoided()
     }
@@ -208,7 +209,7 @@ impl ClusterMembers {
         self.silenced.notify_one();
     }
 
-    /// Of many who find the same member wanting, the first passes the turn on.
+    /// Of many callers that reject the same member, only the first advances the turn.
     fn advance_turn(&self, purpose: ConnectionPurpose, at: usize) {
         let turn = self.current_index(purpose);
         let now = turn.load(Ordering::Relaxed);
@@ -275,8 +276,9 @@ impl ClusterMembers {
         Ok(MemberConnection { channel, url, true_progress, at, purpose })
     }
 
-    /// What may be behind a connection that ends at once. In TLS 1.3 a client learns only after the
-    /// handshake that its certificate was refused, and the transport does not tell it why.
+    /// Returns a hint for a connection that closes immediately. In TLS 1.3 a client learns only
+    /// after the handshake that its certificate was rejected, and the transport does not report
+    /// why.
     fn hint(&self, url: &str) -> &'static str {
         match &self.tls {
             Some(EtcdTlsFiles { identity: None, .. }) if url.starts_with("https:") => {
@@ -287,8 +289,8 @@ impl ClusterMembers {
         }
     }
 
-    /// The cluster and the version of whoever has answered. A client that may not ask for the
-    /// version does without it.
+    /// Returns cluster ID and version of the member. Works without the version if the client may
+    /// not request it.
     async fn identify(&self, channel: &Channel) -> Result<(u64, String), Status> {
         let asked: Result<StatusResponse, _> =
             unary(channel, wire::STATUS, StatusRequest {}, false).await;
@@ -310,7 +312,7 @@ impl ClusterMembers {
         }
     }
 
-    /// Lets a member take part if it is in the right cluster. The store fails when no member can be.
+    /// Admits a member if it is in the right cluster. The store fails when no member is.
     fn admit(&self, member: &ClusterMember, found: u64) -> Result<(), CallFailure> {
         let expected = self.cluster(found);
         let before = member.cluster.swap(found, Ordering::AcqRel);
@@ -340,7 +342,8 @@ impl ClusterMembers {
         Error::Unavailable { path: self.name.clone(), what }
     }
 
-    /// How to connect now, with what the files hold; if that is of no use, with what they last held.
+    /// Builds the endpoint with the current TLS files; if they are invalid, with their last valid
+    /// contents.
     fn fresh_endpoint(&self, url: &str) -> Result<Endpoint, Error> {
         let fresh = self.tls_config().and_then(|tls| Ok((self.endpoint(url, tls.clone())?, tls)));
         let mut last_good = self.last_good.lock().unwrap_or_else(PoisonError::into_inner);
@@ -412,8 +415,8 @@ impl ConnectionSlot {
     }
 }
 
-/// Connects once. A channel wants to connect again when its connection has ended, and would not ask
-/// who answers then.
+/// Connects once. By default a channel reconnects when its connection has ended, without verifying
+/// the peer.
 fn single_use(
     limit: Duration,
 ) -> impl tower::Service<

@@ -1,8 +1,8 @@
-//! What the mark says: how the store counts, and whether it may be served.
+//! The meta key: how the store counts revisions, and whether it may be served.
 //!
-//! etcd counts from 1, whatever the store that was moved into it had come to. So the store's
-//! revision is etcd's plus a base. The base is the value of the mark, the one key that every
-//! process on the store watches, so none goes on counting by another.
+//! etcd counts from 1, regardless of the revision of a store that was migrated to it. The store's
+//! revision is therefore etcd's plus a base. The base is the value of the meta key, which every
+//! process on the store watches, so that none continues with another base.
 
 use std::fmt;
 
@@ -15,34 +15,34 @@ use super::wire::{
 };
 use crate::{Error, Revision};
 
-/// How the store's revisions are derived from etcd's.
+/// Mapping from etcd revisions to store revisions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RevisionOffset {
-    /// What is added to etcd's revisions.
+    /// Number that is added to etcd's revisions.
     pub(super) base: Revision,
-    /// The oldest revision that may be asked for. What etcd has from before it was counted in
-    /// another way, or put there by an import.
+    /// Oldest revision that may be requested. Older revisions in etcd were counted differently, or
+    /// written by an import.
     pub(super) floor: Revision,
 }
 
 /// Parsed value of the store's meta key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum MetaKeyValue {
-    /// A store that counts so. A store that never was moved has no mark, or an empty one.
+    /// A store with this offset. A store that was never migrated has no meta key, or an empty one.
     Serving(RevisionOffset),
-    /// An import that has not ended.
+    /// An import that has not finished.
     Importing {
-        /// The digest of the objects that are being imported.
+        /// Digest of the objects being imported.
         digest: String,
-        /// The base the store will have.
+        /// Base of the store after the import.
         base: Revision,
     },
 }
 
-/// The base no store goes above: revisions must fit etcd's numbers, and leave room to count.
+/// Highest base: revisions must fit etcd's numbers, and leave room to count.
 pub(super) const HIGHEST: Revision = 1 << 62;
 
-/// Why a store with a mark is not opened.
+/// Reason why a store with this meta key is not opened.
 const UNFINISHED: &str = "holds an import that was not finished; finish it with `windlass store \
                           import` and the same file, or take it back with `windlass store import \
                           --undo`";
@@ -50,7 +50,7 @@ pub(super) const STRANGE: &str = "has a mark that this program does not know; us
                                   wrote it, or a newer one";
 
 impl MetaKeyValue {
-    /// Reads the mark; `None` if it is none that this program would write.
+    /// Parses the meta key; `None` if this program would not write it.
     pub(super) fn parse(found: Option<&KeyValue>) -> Option<Self> {
         let text = std::str::from_utf8(found.map_or(b"".as_slice(), |kv| &kv.value)).ok()?;
         let number = |text: &str| text.parse().ok().filter(|number| *number <= HIGHEST);
@@ -82,22 +82,22 @@ impl fmt::Display for MetaKeyValue {
     }
 }
 
-/// Transactions that write the mark as it is, to be tried in turn until one succeeds. If none
-/// does, the mark says something else.
+/// Returns transactions that write the meta key unchanged, to be tried in turn until one succeeds.
+/// If none does, the meta key has another value.
 pub(super) fn confirm_requests(keys: &KeySpace) -> Vec<TxnRequest> {
     let value = MetaKeyValue::Serving(keys.offset).encode();
     let same = value_equals(keys, value.clone());
     let mut conditions = vec![same.clone()];
     if value.is_empty() {
-        // To etcd, a key that is absent does not even hold nothing. Between the first two tries
-        // another process may make it.
+        // To etcd, an absent key is not equal to an empty one. Another process may create it
+        // between the first two tries.
         conditions.extend([key_absent(keys), same]);
     }
     let write = |condition| put_request(keys, value.clone(), condition);
     conditions.into_iter().map(write).collect()
 }
 
-/// A transaction that changes the mark if it is still the one that was read.
+/// Returns a transaction that replaces the meta key if it is still the one that was read.
 pub(super) fn replace_request(
     keys: &KeySpace,
     read: Option<&KeyValue>,
@@ -113,7 +113,7 @@ pub(super) fn replace_request(
     put_request(keys, mark.encode(), condition)
 }
 
-/// How a store counts that may be served.
+/// Returns the revision offset of a store that may be served.
 pub(super) fn serving_offset(
     client: &EtcdClient,
     found: Option<&KeyValue>,
@@ -126,7 +126,7 @@ pub(super) fn serving_offset(
     Err(Error::Refused { path: client.name.clone(), what: what.to_owned() })
 }
 
-/// The mark holds these bytes.
+/// Compares the meta key with these bytes.
 pub(super) fn value_equals(keys: &KeySpace, value: Bytes) -> Compare {
     compare(keys, CompareTarget::Value, CompareTo::Value(value))
 }

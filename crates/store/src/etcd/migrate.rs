@@ -1,4 +1,4 @@
-//! A store on etcd that is read for an export, or made by an import.
+//! etcd stores as source of an export and target of an import.
 
 mod batch;
 mod target;
@@ -18,12 +18,12 @@ use crate::migrate::MigrationSource;
 use crate::{Error, KeyRange, RangePage, Revision};
 pub(crate) use target::EtcdTarget;
 
-/// How many objects are read at once.
+/// Number of objects per read.
 const PAGE: i64 = 500;
-/// Batches are large, and nobody waits for a single one.
+/// Timeouts of an attempt and of a call: batches are large, and no caller waits for a single one.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 
-/// A connection to a store that is used from one thread, which must not be one of a runtime.
+/// A blocking connection to a store, used from one thread outside any runtime.
 struct BlockingClient {
     runtime: Option<Runtime>,
     client: Arc<EtcdClient>,
@@ -36,7 +36,7 @@ impl BlockingClient {
         let opening = EtcdClient::open(options, name.clone(), FatalLatch::new(name));
         let mut client = runtime.block_on(opening)?;
         let keys = KeySpace::with_prefix(&options.prefix);
-        // That nobody answers is said soon. Who has answered once is waited for.
+        // Fail soon if no member answers; afterwards use the long timeout.
         let answered = runtime.block_on(client.get_meta_key(&keys));
         answered.map_err(|failure| failure.into_error(&client.name))?;
         (client.attempt, client.patience) = PATIENCE;
@@ -57,7 +57,7 @@ impl BlockingClient {
         self.wait(self.client.get_meta_key(&self.keys)).map_err(|failure| self.call_error(failure))
     }
 
-    /// Changes the mark if it is the one that was read.
+    /// Replaces the meta key if it is the one that was read.
     fn replace(&self, read: Option<&KeyValue>, mark: &MetaKeyValue) -> Result<bool, Error> {
         let request = meta_key::replace_request(&self.keys, read, mark);
         let answer =
@@ -65,7 +65,7 @@ impl BlockingClient {
         Ok(answer.succeeded)
     }
 
-    /// How many objects there are now.
+    /// Returns the current number of objects.
     fn count(&self) -> Result<u64, Error> {
         let request = RangeRequest { count_only: true, ..self.full_range(None) };
         let answer =
@@ -73,7 +73,7 @@ impl BlockingClient {
         Ok(u64::try_from(answer.count).unwrap_or_default())
     }
 
-    /// The first objects after a key, by etcd's number of a revision.
+    /// Returns the first objects after a key, at an etcd revision.
     fn page(&self, number: i64, after: Option<&str>) -> Result<RangePage, CallFailure> {
         let request = RangeRequest { limit: PAGE, revision: number, ..self.full_range(after) };
         let answer = self.wait(self.client.range(request))?;
@@ -108,7 +108,7 @@ impl Drop for BlockingClient {
     }
 }
 
-/// A store that is read.
+/// A store that is exported.
 pub(crate) struct EtcdSource {
     link: BlockingClient,
     prefix: String,

@@ -1,4 +1,4 @@
-//! Ranges of keys, read in pages at one revision.
+//! Key ranges, read in pages at one revision.
 
 use super::client::CallFailure;
 use super::core::EtcdCore;
@@ -6,12 +6,12 @@ use super::keys::successor;
 use super::wire::{KeyValue, RangeRequest};
 use crate::{Error, KeyRange, RangePage, Revision};
 
-/// How many keys are asked for at once, at first and at most. For each answer a member walks over all
-/// keys that follow, so there should be few; but none should block it for long.
+/// Initial and maximum number of keys per request. For each response a member walks over all keys
+/// that follow, so requests should be few; but none should block it for long.
 const CHUNK: (usize, usize) = (1_000, 10_000);
-/// How large an answer should be at most, as far as those before it can tell.
+/// Target size of a response, estimated from the previous ones.
 const CHUNK_BYTES: usize = 8 << 20;
-/// How often a read of the newest state is begun again when compactions overtake it.
+/// Maximum attempts of a read of the newest state that compactions overtake.
 const TRIES: usize = 3;
 
 /// Reads a range; see [`crate::Store::range`].
@@ -44,7 +44,7 @@ pub(super) async fn range(core: &EtcdCore, range: &KeyRange) -> Result<RangePage
 async fn read(core: &EtcdCore, range: &KeyRange) -> Result<RangePage, CallFailure> {
     let at =
         range.at.map_or(Some(0), |at| core.keys.etcd_revision(at)).ok_or(CallFailure::Future)?;
-    // A range without keys has a revision all the same.
+    // An empty range has a revision too.
     let (mut key, range_end) =
         core.keys.bounds(range).unwrap_or_else(|| (core.keys.end(), successor(&core.keys.end())));
     let nothing = core.keys.bounds(range).is_none();
@@ -53,7 +53,7 @@ async fn read(core: &EtcdCore, range: &KeyRange) -> Result<RangePage, CallFailur
     let mut revision = at;
     let mut chunk = if range.limit.is_some() { CHUNK.1 } else { CHUNK.0 };
     loop {
-        // To etcd, a limit of none is no limit.
+        // To etcd, limit 0 means no limit.
         let wanted = (limit - page.items.len().min(limit)).clamp(1, chunk);
         let request = RangeRequest {
             key,
@@ -88,7 +88,7 @@ async fn read(core: &EtcdCore, range: &KeyRange) -> Result<RangePage, CallFailur
     }
 }
 
-/// How many keys to ask for after these.
+/// Returns the number of keys to request next.
 fn next_chunk(kvs: &[KeyValue]) -> usize {
     let bytes: usize = kvs.iter().map(|kv| kv.key.len() + kv.value.len()).sum();
     let each = bytes / kvs.len().max(1);
@@ -108,14 +108,14 @@ pub(super) async fn compact(core: &EtcdCore, upto: Revision) -> Result<(), Error
     if upto > revision {
         return Err(Error::Future { revision });
     }
-    // What the feed has not told yet must stay.
+    // Changes that the feed has not delivered yet must stay.
     core.wait_for_revision(upto).await?;
     match core.client.compact(core.keys.etcd_revision(upto).unwrap_or(1)).await {
         Ok(()) => {
             core.raise_floor(upto);
             Ok(())
         }
-        // Somebody else was faster, and went further.
+        // Another compaction was faster, and went further.
         Err(CallFailure::Compacted) => match core.compacted_error().await {
             Error::Compacted { .. } => Ok(()),
             error => Err(error),

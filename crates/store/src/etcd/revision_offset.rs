@@ -1,4 +1,4 @@
-//! Raising the revisions of a store, after etcd's have gone back.
+//! Raises the revisions of a store after etcd's have gone back.
 
 use super::client::{CallFailure, EtcdClient};
 use super::keys::KeySpace;
@@ -10,16 +10,16 @@ use crate::{Error, Revision};
 /// Result of [`raise_revision`]: the revision before and after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RaisedRevision {
-    /// The revision the store was at.
+    /// Revision of the store before the change.
     pub from: Revision,
-    /// The revision it is at now.
+    /// Revision of the store after the change.
     pub to: Revision,
 }
 
-/// Raises the revisions of a store on etcd by a number, so that none is given out twice after the
-/// cluster was restored from a snapshot. History from before cannot be asked for any more.
+/// Raises the revisions of a store on etcd by a number, so that none is reused after the cluster
+/// was restored from a snapshot. Earlier history can no longer be requested.
 ///
-/// A server that has the store open fails, and has to be started again. Blocks until it is done.
+/// A server that has the store open fails, and must be restarted. Blocks until done.
 pub fn raise_revision(options: EtcdOptions, by: u64) -> Result<RaisedRevision, Error> {
     let (runtime, name) = runtime(&options)?;
     let raised = block_on(runtime.handle(), async move {
@@ -49,7 +49,7 @@ async fn raise_offset(
         let to = keys.revision(newest);
         let raised = MetaKeyValue::Serving(RevisionOffset { base, floor: to });
         let answer = client.txn(meta_key::replace_request(&keys, found.as_ref(), &raised)).await;
-        // A server may have written the mark since; then nothing was done.
+        // A server may have written the meta key since; then nothing was done.
         if answer.map_err(fail)?.succeeded {
             return Ok(RaisedRevision { from, to });
         }

@@ -1,8 +1,8 @@
-//! The conformance suite on a real etcd, and tests of what only this engine has.
+//! The conformance suite on a real etcd, and engine-specific tests.
 //!
-//! `cargo xtask test` says in `WINDLASS_ETCD` where etcd is; without it, it is looked for on
-//! `PATH`. A process is used by one store at a time and again by the next, because the suite
-//! expects no other writer.
+//! `cargo xtask test` sets `WINDLASS_ETCD` to the path of etcd; otherwise it is searched on `PATH`.
+//! A process is used by one store at a time and then reused by the next, because the suite expects
+//! no other writer.
 
 mod compaction;
 mod faults;
@@ -23,14 +23,14 @@ use process::EtcdProcess;
 
 conformance!(fixture);
 
-/// A new prefix on an etcd that nobody else uses, with no history before it.
+/// Creates a new prefix without history on an unshared etcd.
 fn fixture() -> StoreFixture {
     let process = EtcdProcess::acquire();
     let options = long_timeout_options(vec![process.url()], &format!("/test-{}", process.uses()));
     without_history(process, options)
 }
 
-/// A store that has forgotten what was before.
+/// Opens a store whose earlier history is compacted.
 fn without_history(process: EtcdProcess, options: EtcdOptions) -> StoreFixture {
     let store = EtcdStore::open(options.clone()).unwrap();
     block_on(&store.handle, {
@@ -53,12 +53,12 @@ fn delete(key: &str) -> WriteRequest {
     WriteRequest { key: key.to_owned(), expect: WritePrecondition::Any, change: KeyChange::Delete }
 }
 
-/// Opens a store under a prefix, with patience for a machine that has much else to do.
+/// Opens a store under a prefix, with long timeouts for a busy machine.
 fn open(process: &EtcdProcess, prefix: &str) -> Result<EtcdStore, Error> {
     EtcdStore::open(long_timeout_options(vec![process.url()], prefix))
 }
 
-/// Opens a store that soon gives up.
+/// Opens a store with short timeouts.
 fn open_with_short_timeouts(process: &EtcdProcess, prefix: &str) -> Result<EtcdStore, Error> {
     EtcdStore::open(short_timeout_options(vec![process.url()], prefix))
 }
@@ -78,7 +78,7 @@ fn short_timeout_options(urls: Vec<String>, prefix: &str) -> EtcdOptions {
     options
 }
 
-/// The keys a sink has seen change, in order.
+/// Records the keys whose changes a sink receives, in order.
 fn record_keys(store: &EtcdStore, after: Revision) -> Arc<Mutex<Vec<String>>> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
@@ -101,7 +101,6 @@ async fn wait_until_within(limit: Duration, holds: impl Fn() -> bool) {
     }
 }
 
-/// Commits as often as it takes.
 async fn commit_with_retry(store: &EtcdStore, write: WriteRequest) -> crate::CommittedWrite {
     let begun = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! One change as one transaction.
+//! Writes as etcd transactions.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use super::wire::{
 };
 use crate::{CommittedWrite, Error, KeyChange, Revision, WritePrecondition, WriteRequest};
 
-/// Makes a change; see [`crate::Store::commit`].
+/// Commits a change; see [`crate::Store::commit`].
 pub(super) async fn commit(core: &EtcdCore, write: WriteRequest) -> Result<CommittedWrite, Error> {
     if let Some(error) = core.latch.cause() {
         return Err(error);
@@ -35,7 +35,7 @@ pub(super) async fn commit(core: &EtcdCore, write: WriteRequest) -> Result<Commi
     match parse_outcome(answer) {
         TxnOutcome::Done(previous) => {
             core.await_feed(at).await.map_err(unknown_outcome)?;
-            // A sink that could not take the change has failed the store.
+            // A sink that failed on the change has failed the store.
             if let Some(error) = core.latch.cause() {
                 return Err(error);
             }
@@ -45,7 +45,7 @@ pub(super) async fn commit(core: &EtcdCore, write: WriteRequest) -> Result<Commi
             Ok(CommittedWrite { revision: at, created, previous })
         }
         TxnOutcome::Refused(current) => {
-            // Who was refused will look at what a sink keeps, and must find the reason there.
+            // A rejected caller will read a sink's state, and must find the reason there.
             let current = current.map(|kv| core.keys.revision(kv.mod_revision));
             match current {
                 Some(current) => core.await_feed(current).await?,
@@ -59,7 +59,7 @@ pub(super) async fn commit(core: &EtcdCore, write: WriteRequest) -> Result<Commi
     }
 }
 
-/// The error for a change that was sent and may have been made.
+/// Returns the error for a change that was sent and may have been applied.
 fn unknown_outcome(error: Error) -> Error {
     match error {
         Error::Unavailable { path, what } => Error::Unknown { path, what },
@@ -67,8 +67,9 @@ fn unknown_outcome(error: Error) -> Error {
     }
 }
 
-/// The error for a change that etcd says it has no space for. Mostly it was not made; but etcd looks
-/// twice, and if only the second look finds no space, it makes the change and says the same.
+/// Returns the error for a change that etcd reports no space for. Usually it was not applied; but
+/// etcd checks twice, and if only the second check finds no space, it applies the change and
+/// reports the same error.
 async fn resolve_full(core: &EtcdCore, key: Bytes, before: Revision, full: Error) -> Error {
     let look = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
     match core.client.range(look).await {
@@ -97,7 +98,7 @@ fn parse_outcome(answer: TxnResponse) -> TxnOutcome {
     }
 }
 
-/// The transaction: the change if the expectation holds, else a look at the key.
+/// Builds the transaction: the change if the precondition holds, otherwise a read of the key.
 fn build_txn(core: &EtcdCore, write: WriteRequest) -> TxnRequest {
     let key = core.keys.etcd_key(&write.key);
     let look = RangeRequest { key: key.clone(), keys_only: true, ..RangeRequest::default() };

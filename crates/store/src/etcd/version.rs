@@ -1,9 +1,9 @@
-//! What can be relied on in which version of etcd.
+//! Version-dependent behaviour of etcd.
 
-/// Whether a member of this version, asked how far a stream is, answers only for changes that it has
-/// sent before. Before 3.4.31 and 3.5.13 the answer could overtake them.
+/// Returns true if a member of this version reports stream progress only for changes that it has
+/// already sent. Before 3.4.31 and 3.5.13 the report could overtake them.
 pub(super) fn has_reliable_progress(version: &str) -> bool {
-    // What comes before a release may have been made before its repairs.
+    // A prerelease may predate the fixes.
     let Some([major, minor, patch]) = parse_version(version) else { return false };
     match (major, minor) {
         (3, 0..=3) => false,

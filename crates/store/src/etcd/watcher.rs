@@ -1,4 +1,4 @@
-//! One stream of changes from etcd, in the store's terms.
+//! One watch stream from etcd, converted to the store's types.
 
 use super::client::{CallFailure, EtcdClient, ProgressRequester, WatchStream};
 use super::keys::KeySpace;
@@ -11,35 +11,36 @@ use crate::{ChangeEvent, Error, Revision};
 pub(super) struct WatchBatch {
     /// Changes of the store's keys, in order.
     pub(super) events: Vec<ChangeEvent>,
-    /// Every change up to here has been told.
+    /// Revision up to which every change has been delivered.
     pub(super) upto: Revision,
-    /// Whether the last of them was one of the store's keys or the mark.
+    /// Whether the last change was of one of the store's keys or the meta key.
     pub(super) changed: bool,
 }
 
-/// Why a stream has ended.
+/// Reason why a stream has ended.
 #[derive(Debug)]
 pub(super) enum WatchEnd {
-    /// History it has not told yet is gone.
+    /// History that the stream has not delivered is compacted.
     Compacted {
-        /// The oldest revision a new stream can begin after.
+        /// Oldest revision after which a new stream can start.
         floor: Revision,
     },
-    /// It may be opened again where it ended.
+    /// The stream may be resumed where it ended.
     Broken(Error),
 }
 
-/// Every change after a revision.
+/// A watch of every change after a revision.
 pub(super) struct EtcdWatcher {
     stream: WatchStream,
     delivered: Revision,
 }
 
 impl EtcdWatcher {
-    /// Begins after a revision.
+    /// Starts after a revision.
     ///
-    /// etcd is asked for the revision itself too. After a compaction at `n` it agrees to begin at
-    /// `n`, but may leave out a deletion that happened there; asked for one less, it refuses.
+    /// Requests the revision itself from etcd too. After a compaction at `n` etcd accepts a start
+    /// at `n`, but may omit a deletion that happened there; for one less, it reports the
+    /// compaction.
     pub(super) async fn start(
         client: &EtcdClient,
         keys: &KeySpace,
@@ -55,22 +56,22 @@ impl EtcdWatcher {
         Ok(Self { stream: client.watch(order).await?, delivered: after })
     }
 
-    /// Ends the stream; the next is another member's.
+    /// Ends the stream; the next one uses another member.
     pub(super) fn abandon(self, client: &EtcdClient) {
         client.abandon(&self.stream);
     }
 
-    /// Whether its member has become silent.
+    /// Returns true if the stream's member has stopped responding.
     pub(super) fn is_silent(&self, client: &EtcdClient) -> bool {
         client.is_silent(&self.stream)
     }
 
-    /// A way to ask how far the stream is, if the answer can be believed.
+    /// Returns a progress requester, if the member's progress is reliable.
     pub(super) fn progress_requester(&self) -> ProgressRequester {
         self.stream.progress_requester()
     }
 
-    /// Waits for what comes next. May be dropped while it waits; nothing is lost then.
+    /// Waits for the next batch. Cancellation-safe; nothing is lost.
     pub(super) async fn next(
         &mut self,
         client: &EtcdClient,
@@ -99,7 +100,7 @@ impl EtcdWatcher {
             if response.created {
                 continue;
             }
-            // Without changes it is a sign that the stream has told everything.
+            // A response without changes means that the stream has delivered everything.
             let last = response.events.iter().filter_map(|event| event.kv.as_ref()).last();
             let changed = last.is_some();
             let upto = keys.revision(last.map_or(newest, |kv| kv.mod_revision));
@@ -116,7 +117,7 @@ impl EtcdWatcher {
     }
 }
 
-/// A change, unless it was told before or is none of the store's.
+/// Converts a change, unless it was delivered before or is not one of the store's.
 fn to_watch_batch(
     client: &EtcdClient,
     keys: &KeySpace,
@@ -134,7 +135,7 @@ fn to_watch_batch(
     let Some(key) = keys.store_key(&kv.key) else { return Ok(None) };
     let previous = event.prev_kv.map(|kv| keys.stored_value(kv));
     let put = event.kind == 0;
-    // etcd leaves the former value out when a compaction overtook the stream, and says nothing.
+    // etcd silently omits the previous value when a compaction overtook the stream.
     if previous.is_none() && (!put || kv.version > 1) {
         return Err(WatchEnd::Compacted { floor: at });
     }
@@ -143,7 +144,7 @@ fn to_watch_batch(
     Ok(Some(ChangeEvent { revision: at, key, value, created, previous }))
 }
 
-/// The revision that the history was last compacted at, which etcd tells only by refusing.
+/// Returns the revision of the last compaction, which etcd reveals only in an error.
 pub(super) async fn compacted_at(
     client: &EtcdClient,
     keys: &KeySpace,

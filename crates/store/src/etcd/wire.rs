@@ -1,13 +1,13 @@
-//! The messages of etcd's v3 interface that this engine sends and understands.
+//! The messages of etcd's v3 API that this engine uses.
 //!
-//! Written down by hand with their field numbers, because they are few and frozen; this needs no
-//! protobuf compiler. Fields that nobody here reads are left out, and skipped when they arrive.
+//! Written by hand with their field numbers, because they are few and frozen; this needs no
+//! protobuf compiler. Unused fields are omitted, and skipped on receipt.
 
 use bytes::Bytes;
 use prost::Message;
 use prost::Oneof;
 
-/// The methods, by their path.
+/// Paths of the gRPC methods in use.
 pub(super) const RANGE: &str = "/etcdserverpb.KV/Range";
 pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
@@ -145,7 +145,7 @@ pub(super) enum CompareResult {
     Greater = 1,
 }
 
-/// What a comparison looks at.
+/// Field that a comparison examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum CompareTarget {

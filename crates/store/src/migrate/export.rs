@@ -1,4 +1,4 @@
-//! Writing a store into a file.
+//! Export of a store to a file.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -20,16 +20,15 @@ use super::{
 use crate::file_output::{io_error, partial_path, refuse_untrusted};
 use crate::{Error, Revision};
 
-/// How often an export begins again because the revision it reads was compacted.
+/// Maximum attempts of an export whose revision is compacted while it reads.
 const TRIES: usize = 3;
 
-/// Writes all objects of a store, as they are at one revision, into a file. Servers may be using
-/// the store.
+/// Writes all objects of a store at one revision into a file. Servers may be using the store.
 ///
-/// Until everything is written the file has `.partial` at the end of its name; an export that
-/// finds such a file goes on with it, if its revision can still be read. The file is for its owner
-/// only, because objects hold secrets: one that somebody else may have prepared is refused, and so is
-/// a directory in which others can replace it.
+/// Until it is complete, the file's name ends in `.partial`; an export that finds such a file
+/// resumes it, if its revision can still be read. Only the owner can access the file, because
+/// objects contain secrets: a file that another user may have prepared is rejected, and so is a
+/// directory in which others can replace it.
 pub fn export(
     place: &StoreLocation,
     file: &Path,
@@ -54,7 +53,7 @@ pub fn export(
                 tries += 1;
                 let at = done.revision;
                 tell(MigrationEvent::Note(format!("revision {at} was compacted; starting over")));
-                // Only a store that is opened anew knows where it is now.
+                // Only a newly opened store knows its current revision.
                 source = place.source()?;
             }
             Err(error) => return Err(error),
@@ -62,11 +61,11 @@ pub fn export(
     }
 }
 
-/// The file that is not complete.
+/// The export file until it is complete.
 struct PartialExport {
     path: PathBuf,
     directory: OwnedFd,
-    /// Its name in the directory.
+    /// File name within the directory.
     name: OsString,
     file: File,
 }
@@ -84,7 +83,7 @@ impl PartialExport {
         let refuse = |what: String| Error::Refused { path: path.to_owned(), what };
         let (directory, name) = open_parent(path).map_err(on)?;
         let file = match private::open_at(&directory, name.as_ref()) {
-            // The system has no number for what is wrong with the file itself.
+            // Errors about the file itself have no OS error code.
             Err(error) if error.raw_os_error().is_none() => {
                 return Err(refuse(format!("cannot be used: {error}; remove it")));
             }
@@ -92,7 +91,7 @@ impl PartialExport {
         };
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| refuse("is being written by another process".to_owned()))?;
-        // Whoever had the lock may have finished, and given the file its name.
+        // The previous lock holder may have finished and renamed the file.
         let there = rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW);
         let inode = file.metadata().map_err(on)?.ino();
         if there.map_err(|error| on(error.into()))?.st_ino == inode {
@@ -102,7 +101,7 @@ impl PartialExport {
         }
     }
 
-    /// Finds out what of an earlier export can be kept.
+    /// Determines how much of an earlier export can be kept.
     fn resume(
         &mut self,
         source: &mut dyn MigrationSource,
@@ -132,7 +131,7 @@ impl PartialExport {
             let Error::Compacted { .. } = error else { return Err(error) };
             return again(&format!("its revision {revision} was compacted"));
         }
-        // The last line may be half there, and after a power loss more may be missing.
+        // The last line may be incomplete, and after a power loss more may be missing.
         let mut kept = reader.read;
         while let Ok(ExportItem::Object { .. }) = reader.next() {
             kept = reader.read;
@@ -140,7 +139,7 @@ impl PartialExport {
         Ok(Some(self.truncate_to(revision, kept)?))
     }
 
-    /// Keeps the first bytes, which are known to be whole lines, and cuts off the rest.
+    /// Keeps the first bytes, which are complete lines, and truncates the rest.
     fn truncate_to(&mut self, revision: Revision, kept: u64) -> Result<ExportProgress, Error> {
         self.with_path(self.file.set_len(kept))?;
         self.with_path((&self.file).seek(SeekFrom::Start(0)))?;
@@ -154,7 +153,7 @@ impl PartialExport {
         Ok(ExportProgress { revision, sums, last, earlier })
     }
 
-    /// Begins with an empty file, at the newest revision.
+    /// Starts with an empty file, at the newest revision.
     fn start(&mut self, source: &mut dyn MigrationSource) -> Result<ExportProgress, Error> {
         self.with_path(self.file.set_len(0))?;
         self.with_path((&self.file).seek(SeekFrom::Start(0)))?;
@@ -194,7 +193,7 @@ impl PartialExport {
         }
     }
 
-    /// Writes the end, and gives the file its name.
+    /// Writes the trailer, and renames the file.
     fn finish(self, done: ExportProgress, name: &Path) -> Result<MigrationSummary, Error> {
         let ExportProgress { revision, sums, earlier, .. } = done;
         let (ExportTrailer { objects, contents, .. }, line) = sums.finish();

@@ -1,4 +1,4 @@
-//! The file of an export: lines of JSON.
+//! Export file format: lines of JSON.
 //!
 //! ```text
 //! {"format":"windlass export","version":1,"engine":"embedded","store":"3f…","revision":4711}
@@ -7,9 +7,9 @@
 //! {"end":{"objects":2,"contents":"9b…","file":"c0…"}}
 //! ```
 //!
-//! Keys ascend. `value` is the object as the store keeps it, to the byte; one that is no text is
-//! in `base64` instead. `contents` is the SHA-256 of all keys and values, each with its length
-//! before it as 8 bytes, big end first. `file` is the SHA-256 of all lines before the last.
+//! Keys are ascending. `value` is the stored object, byte for byte; a value that is not text is in
+//! `base64` instead. `contents` is the SHA-256 of all keys and values, each prefixed with its
+//! length as 8 bytes, big-endian. `file` is the SHA-256 of all lines before the last.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -24,13 +24,13 @@ use serde::{Deserialize, Serialize};
 use crate::file_output::io_error;
 use crate::{Error, Revision, StoredValue};
 
-/// What every export says it is.
+/// Format name in every export file.
 const FORMAT: &str = "windlass export";
-/// The only version of the format this program reads and writes.
+/// The only supported version of the format.
 const VERSION: i64 = 1;
-/// Longer than the line of any object that a store accepts.
+/// Maximum line length, above that of any object that a store accepts.
 const LONGEST_LINE: u64 = 64 << 20;
-/// Above any revision a store comes to, with room above it.
+/// Above any revision that a store reaches, with room above it.
 const HIGHEST: Revision = 1 << 61;
 
 /// First line of an export file, with format and origin.
@@ -39,10 +39,10 @@ const HIGHEST: Revision = 1 << 61;
 pub(super) struct ExportHeader {
     format: Cow<'static, str>,
     version: i64,
-    /// Where the objects are from: the engine, and which store.
+    /// Origin of the objects: the engine and the store ID.
     pub(super) engine: String,
     pub(super) store: String,
-    /// All objects are as they were at this revision.
+    /// Revision at which all objects were read.
     pub(super) revision: Revision,
 }
 
@@ -57,7 +57,7 @@ impl ExportHeader {
     }
 }
 
-/// A line for an object.
+/// JSON line of one object.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ObjectLine<'a> {
@@ -71,7 +71,7 @@ struct ObjectLine<'a> {
     base64: Option<String>,
 }
 
-/// The line of an object.
+/// Encodes the line of an object.
 pub(super) fn encode_object(key: &str, stored: &StoredValue) -> String {
     let text = std::str::from_utf8(&stored.value).ok().map(Cow::Borrowed);
     let base64 = if text.is_none() { Some(BASE64_STANDARD.encode(&stored.value)) } else { None };
@@ -92,7 +92,7 @@ struct EndLine {
     end: ExportTrailer,
 }
 
-/// What must be true of all lines before the last.
+/// Count and checksums of all lines before the last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExportTrailer {
@@ -102,13 +102,13 @@ pub(super) struct ExportTrailer {
 }
 
 fn encode_json_line(line: &impl Serialize) -> String {
-    // Only maps with keys that are no text cannot be written, and there are none.
+    // Serialization fails only for maps with non-string keys, and there are none.
     let mut text = serde_json::to_string(line).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// The digest of objects, which does not depend on how and where they are kept.
+/// Digest of objects, independent of engine and location.
 pub(crate) struct ObjectDigest {
     context: Context,
     pub(crate) objects: u64,
@@ -136,7 +136,7 @@ fn hex(context: Context) -> String {
     context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Adds up what the last line says.
+/// Computes the contents of the trailer.
 pub(super) struct ExportChecksums {
     lines: Context,
     pub(super) contents: ObjectDigest,
@@ -147,18 +147,18 @@ impl ExportChecksums {
         Self { lines: Context::new(&SHA256), contents: ObjectDigest::new() }
     }
 
-    /// Takes in the first line.
+    /// Adds the header line to the checksums.
     pub(super) fn add_header(&mut self, line: &str) {
         self.lines.update(line.as_bytes());
     }
 
-    /// Takes in the line of an object.
+    /// Adds the line of an object to the checksums.
     pub(super) fn add_object(&mut self, line: &str, key: &str, value: &[u8]) {
         self.lines.update(line.as_bytes());
         self.contents.add(key, value);
     }
 
-    /// The end, and its line.
+    /// Returns the trailer, and its encoded line.
     pub(super) fn finish(self) -> (ExportTrailer, String) {
         let objects = self.contents.objects;
         let end = ExportTrailer { objects, contents: self.contents.hex(), file: hex(self.lines) };
@@ -167,27 +167,27 @@ impl ExportChecksums {
     }
 }
 
-/// Reads an export, and believes nothing.
+/// Parser of an untrusted export file.
 pub(super) struct ExportReader {
     path: PathBuf,
     lines: BufReader<File>,
     line: String,
     number: u64,
-    /// How many bytes have been read, in whole lines.
+    /// Number of bytes read, in whole lines.
     pub(super) read: u64,
     pub(super) header: ExportHeader,
     last: Option<String>,
     sums: Option<ExportChecksums>,
 }
 
-/// What comes next in an export.
+/// Next item of an export file.
 pub(super) enum ExportItem {
     Object { key: String, value: Bytes },
     End(ExportTrailer),
 }
 
 impl ExportReader {
-    /// Begins to read, with the first line.
+    /// Opens the file and parses the header line.
     pub(super) fn new(path: &Path, file: File) -> Result<Self, Error> {
         let mut reader = Self {
             path: path.to_owned(),
@@ -209,7 +209,7 @@ impl ExportReader {
         Ok(reader)
     }
 
-    /// The next object, or the end, which is told once everything is found to be as it says.
+    /// Returns the next object, or the trailer once everything before it is verified.
     pub(super) fn next(&mut self) -> Result<ExportItem, Error> {
         let Some(sums) = &mut self.sums else {
             return Err(self.corrupt_error("it has no more objects"));
@@ -232,7 +232,7 @@ impl ExportReader {
         Ok(ExportItem::Object { key, value })
     }
 
-    /// What the lines that were read add up to, and the last key among them.
+    /// Returns the checksums of the lines read so far, and the last key.
     pub(super) fn into_sums(self) -> (ExportChecksums, Option<String>) {
         (self.sums.unwrap_or_else(ExportChecksums::new), self.last)
     }
@@ -243,7 +243,7 @@ impl ExportReader {
             format: String,
             version: i64,
         }
-        // Only this is sure to be in every version.
+        // Only this field is guaranteed in every version.
         let any: Option<FormatProbe> = serde_json::from_str(&self.line).ok();
         let Some(any) = any.filter(|any| any.format == FORMAT) else {
             return Err(self.corrupt_error("it is not an export of a store"));
@@ -261,7 +261,7 @@ impl ExportReader {
     }
 
     fn parse_object(&self) -> Result<(String, Bytes), Error> {
-        // What the parser found is not told: it may quote a Secret.
+        // The parser's message is omitted: it may quote a Secret.
         let line: ObjectLine<'_> = serde_json::from_str(&self.line)
             .map_err(|_| self.line_error("it is not a valid object"))?;
         let value = match (line.value, line.base64) {
@@ -300,7 +300,7 @@ impl ExportReader {
         Ok(found)
     }
 
-    /// Reads a whole line; `false` if there is none.
+    /// Reads a whole line; `false` at the end of the file.
     fn next_line(&mut self) -> Result<bool, Error> {
         self.number += 1;
         let mut line = std::mem::take(&mut self.line).into_bytes();

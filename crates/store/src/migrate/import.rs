@@ -1,4 +1,4 @@
-//! Making a store of a file.
+//! Import of a store from a file.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,14 +11,14 @@ use super::{
 use crate::file_output::io_error;
 use crate::{Error, RESTORE_JUMP, Revision};
 
-/// How many objects, or megabytes, come between two reports.
+/// Number of objects, or megabytes, between two progress reports.
 const REPORT: u64 = 1_000;
 
-/// Makes a store of the file of an export. There must be none yet, or only what an earlier,
-/// interrupted import of the same objects has put there.
+/// Creates a store from an export file. The target must be empty, or contain only what an earlier,
+/// interrupted import of the same objects wrote.
 ///
-/// The whole file is checked before anything is changed, and the whole store is read back before
-/// anyone can open it. All its revisions are above those of the exported one.
+/// The whole file is checked before anything is changed, and the whole store is read back before it
+/// can be opened. All its revisions are above those of the exported one.
 pub fn import(
     place: &StoreLocation,
     file: &Path,
@@ -62,7 +62,7 @@ pub fn import(
     Ok(MigrationSummary { objects: plan.objects, digest: plan.digest, revision, earlier })
 }
 
-/// Takes back an import that was not finished: all that it has put is removed.
+/// Undoes an unfinished import: removes everything it wrote.
 pub fn undo_import(place: &StoreLocation) -> Result<(), Error> {
     place.undo()
 }
@@ -99,7 +99,7 @@ fn check_file(file: &Path, tell: MigrationListener<'_>) -> Result<ImportPlan, Er
     }
 }
 
-/// Counts and sums up what a store holds.
+/// Counts and digests the objects of a store.
 fn digest_objects(
     source: &mut (impl MigrationSource + ?Sized),
     total: u64,
@@ -126,8 +126,8 @@ fn digest_objects(
     }
 }
 
-/// A store that is there is refused, unless it is what this import would make: an earlier run may
-/// have been interrupted after it had finished.
+/// Rejects an existing store, unless it is what this import would create: an earlier run may have
+/// been interrupted after it had finished.
 fn accept_existing(
     place: &StoreLocation,
     plan: &ImportPlan,

@@ -1,4 +1,4 @@
-//! Stores that are moved, interrupted and damaged on the way, on both engines.
+//! Migrations with interruptions and damage, on both engines.
 
 mod corruption;
 mod resume;
@@ -19,7 +19,7 @@ use crate::{
 
 type Objects = BTreeMap<String, Bytes>;
 
-/// A directory, and an etcd if somebody asks for it.
+/// A directory, and an etcd on demand.
 struct MigrationFixture {
     dir: TempDir,
     etcd: Option<EtcdCluster>,
@@ -46,7 +46,7 @@ impl MigrationFixture {
         StoreLocation::Etcd(options)
     }
 
-    /// Both engines, with a store that does not exist yet.
+    /// Returns locations on both engines without a store.
     fn both(&mut self, name: &str) -> [StoreLocation; 2] {
         [self.directory(name), self.etcd(&format!("/{name}"))]
     }
@@ -72,7 +72,7 @@ fn put(store: &dyn Store, key: &str, value: impl Into<Bytes>) -> Revision {
     write(store, key, KeyChange::Put(value.into()))
 }
 
-/// Puts many objects at once.
+/// Writes many objects to the store concurrently.
 fn put_all(store: &dyn Store, objects: impl Iterator<Item = (String, Bytes)>) {
     let put = |(key, value)| {
         store.commit(WriteRequest {
@@ -94,7 +94,7 @@ fn objects(store: &dyn Store) -> Objects {
     read_all(store).into_iter().map(|(key, stored)| (key, stored.value)).collect()
 }
 
-/// A store with a past, and with keys and values of every sort; returns what it holds.
+/// Fills a store with history, and with keys and values of every kind; returns its contents.
 fn fill(place: &StoreLocation, many: usize) -> Objects {
     let store = open(place).unwrap();
     for (key, value) in [
@@ -153,7 +153,7 @@ fn objects_survive_both_ways() {
     assert_eq!(check(&world.path("new")).unwrap().keys, again.objects);
 }
 
-/// The store holds the objects, and goes on counting above what anyone may know.
+/// Asserts that the store contains the objects, and counts on above every known revision.
 fn assert_continues(place: &StoreLocation, objects: &Objects, old: Revision, new: Revision) {
     let store = open(place).unwrap();
     assert!(store.revision() >= new && store.floor() >= new);
@@ -183,7 +183,7 @@ fn assert_continues(place: &StoreLocation, objects: &Objects, old: Revision, new
     assert_eq!(changed.previous.as_ref(), Some(stored));
     let history = wait(store.history(store.floor(), 10)).unwrap();
     assert_eq!(history.iter().map(|event| event.revision).collect::<Vec<_>>(), [changed.revision]);
-    // As it was, for the next one.
+    // Restores the original for the next case.
     put(store.as_ref(), key, stored.value.clone());
     wait(store.close()).unwrap();
 }
@@ -203,7 +203,7 @@ fn a_store_that_is_there_is_not_touched() {
         let refused = refusal_message(undo_import(&place));
         assert!(refused.contains("has no unfinished import"), "{refused}");
     }
-    // One that was finished is finished, also for who did not hear of it.
+    // A repeated import after a finished one succeeds.
     for place in world.both("same") {
         let first = import(&place, &file, &mut ignore_events()).unwrap();
         let again = import(&place, &file, &mut ignore_events()).unwrap();
@@ -243,7 +243,7 @@ fn a_store_in_use_is_exported_as_it_is_at_one_moment() {
         let expected = objects(server.as_ref());
         let file =
             world.path(if matches!(place, StoreLocation::Etcd(_)) { "etcd" } else { "embedded" });
-        // What is written while it is read is not in it.
+        // Writes during the export are not included.
         let mut tell = |_| {
             put(server.as_ref(), "many/000000", "changed");
             put(server.as_ref(), "zzz", "new");

@@ -1,4 +1,4 @@
-//! Forgetting history without forgetting anything else.
+//! Compaction removes history and nothing else.
 
 use super::*;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub(crate) async fn compaction_keeps_what_exists(fixture: fn() -> StoreFixture) 
         floor += step;
         store.compact(floor).await.unwrap();
         assert_eq!(store.floor(), floor);
-        // What lies below is forgotten already; asking again is no error.
+        // Everything below is compacted already; repeating it is no error.
         store.compact(floor.saturating_sub(2)).await.unwrap();
         assert_eq!(store.floor(), floor);
         for at in floor..=newest {
@@ -107,7 +107,8 @@ pub(crate) async fn compaction_leaves_no_gap_under_load(fixture: fn() -> StoreFi
             }
             Err(error) => panic!("{error}"),
         }
-        // A list and a watch from its revision make a whole, or the list is too old by then.
+        // A list and a watch from its revision are complete together, or the list is too old by
+        // then.
         let page = store.range(KeyRange::default()).await.unwrap();
         if let Ok(seen) = RecordingSink::attach(&*store, page.revision) {
             resumed.push((page.revision, seen));

@@ -1,9 +1,9 @@
-//! Many clients at once: their recorded operations must have a single explanation.
+//! Concurrent clients: their recorded operations must be linearizable.
 //!
-//! Every operation is recorded with what was known to be committed when it began and when it
-//! ended. The feed is the claimed order. Then each acknowledged write must be in the feed exactly
-//! once, at its revision, and fit the state there; each refusal and each read must fit a state
-//! between its beginning and its end.
+//! Every operation is recorded with what was known to be committed when it started and when it
+//! ended. The feed is the claimed order. Each acknowledged write must be in the feed exactly once,
+//! at its revision, and fit the state there; each rejection and each read must fit a state between
+//! its start and its end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ const CLIENTS: u64 = 8;
 const OPERATIONS: u64 = 60;
 const KEYS: u64 = 5;
 
-/// One operation, with the newest revision acknowledged to anyone before it began.
+/// One operation, with the newest revision acknowledged to anyone before it started.
 struct RecordedOperation {
     floor: Revision,
     ceiling: Revision,
@@ -46,7 +46,7 @@ pub(crate) async fn concurrent_writes_are_linearizable(fixture: fn() -> StoreFix
     );
 }
 
-/// Reads and writes a few keys, expecting what it last saw of them.
+/// Reads and writes a few keys, with the last observed revisions as preconditions.
 async fn client(
     n: u64,
     store: Arc<dyn Store>,
@@ -67,7 +67,7 @@ async fn client(
                 Some(revision) => WritePrecondition::Revision(*revision),
                 None => WritePrecondition::Absent,
             };
-            // Every value is written once, so it names the write.
+            // Every value is written once, so it identifies the write.
             let write = if known.contains_key(&key) && dice.next_below(4) == 0 {
                 delete_if(&key, expect)
             } else {
@@ -88,7 +88,7 @@ async fn client(
             }
             ClientOperation::Write(write, answer)
         };
-        // Whatever had an effect by now is in the store, if not yet acknowledged to its client.
+        // Everything applied by now is in the store, if not yet acknowledged to its client.
         let ceiling =
             store.range(KeyRange { limit: Some(1), ..KeyRange::default() }).await.unwrap();
         recorded.push(RecordedOperation { floor, ceiling: ceiling.revision, what });

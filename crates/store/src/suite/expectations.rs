@@ -1,4 +1,4 @@
-//! Preconditions, and what a write answers.
+//! Preconditions, and results of writes.
 
 use super::*;
 
@@ -10,7 +10,7 @@ pub(crate) async fn expectations_are_checked(fixture: fn() -> StoreFixture) {
     let died = commit_ok(&*store, delete("dead")).await.revision;
     let newest = store.revision();
 
-    // What must fail, and with which current revision.
+    // Writes that must fail, and the current revision in the error.
     let refused: [(WriteRequest, Option<Revision>); 14] = [
         (put_if("lives", WritePrecondition::Absent, "x"), Some(lives)),
         (put_if("lives", WritePrecondition::Revision(lives - 1), "x"), Some(lives)),
@@ -66,7 +66,7 @@ pub(crate) async fn a_write_tells_what_it_replaced(fixture: fn() -> StoreFixture
     let second = commit_ok(&*store, put("k", "2")).await;
     assert_eq!(second.created, first.revision);
     assert_eq!(second.previous, stored(first.revision, "1"));
-    // The same bytes again are a change like any other.
+    // Writing the same bytes again is a change like any other.
     let third = commit_ok(&*store, put("k", "2")).await;
     assert_eq!(third.previous, stored(second.revision, "2"));
     let gone = commit_ok(&*store, delete("k")).await;

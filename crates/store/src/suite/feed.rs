@@ -1,8 +1,8 @@
-//! The guarantees of the feed, by name.
+//! Guarantees of the feed.
 
 use super::*;
 
-/// A few hundred writes by several writers at once, some of them refused.
+/// A few hundred writes by several concurrent writers, some of them rejected.
 async fn load(store: &Arc<dyn Store>, seed: u64, writers: u64, writes: u64) {
     let tasks: Vec<_> = (0..writers)
         .map(|writer| {
@@ -37,7 +37,7 @@ pub(crate) async fn the_feed_is_ordered_unique_and_complete(fixture: fn() -> Sto
     let late = tokio::spawn({
         let store = Arc::clone(&store);
         async move {
-            // Followers that come while commits are made, from the start and from now.
+            // Sinks attached during commits, from the start and from now.
             let mut followers = Vec::new();
             for _ in 0..20 {
                 for after in [start, store.revision()] {
@@ -69,7 +69,7 @@ pub(crate) async fn the_feed_resumes_from_any_revision(fixture: fn() -> StoreFix
     let newest = store.revision();
     let floor = history[history.len() / 2].revision;
     store.compact(floor).await.unwrap();
-    // Below its start a store may count from far away.
+    // A store may start at a high revision.
     for after in [0, 1].into_iter().chain(start.saturating_sub(5)..=newest + 1) {
         let page = store.history(after, usize::MAX).await;
         let seen = RecordingSink::attach(&*store, after).map(|seen| seen.events());
@@ -116,7 +116,7 @@ pub(crate) async fn the_feed_carries_previous_values(fixture: fn() -> StoreFixtu
         ];
         assert_eq!(told, expected);
     }
-    // The value that an event replaced outlives the event that set it.
+    // The previous value of an event outlives the event that set it.
     let second = live.events()[1].revision;
     store.compact(second).await.unwrap();
     let rest = store.history(second, usize::MAX).await.unwrap();
@@ -164,7 +164,7 @@ pub(crate) async fn a_sink_that_panics_fails_the_store(fixture: fn() -> StoreFix
     assert_eq!(failed.await, Error::Failed { what: what.clone() });
     assert_eq!(store.failure(), Some(Error::Failed { what: what.clone() }));
     assert_eq!(store.commit(put("good", "2")).await, Err(Error::Failed { what }));
-    // Whoever else follows has seen all that is durable, and reads go on.
+    // The other sinks have received everything durable, and reads still work.
     assert_eq!(healthy.events().len(), 2);
     assert_eq!(read_all(&*store).await.len(), 2);
 }

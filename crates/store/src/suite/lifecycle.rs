@@ -1,4 +1,4 @@
-//! Restarts and the end.
+//! Restarting and closing stores.
 
 use super::*;
 
@@ -46,7 +46,7 @@ pub(crate) async fn revisions_are_not_reused_after_compaction_and_restart(
         let died = commit_ok(&*store, delete("k")).await.revision;
         assert!(died > newest);
         newest = died;
-        // Nothing is left of the newest change, but its number stays taken.
+        // Nothing is left of the newest change, but its revision is not reused.
         store.compact(newest).await.unwrap();
         store.close().await.unwrap();
         drop(store);
@@ -72,7 +72,7 @@ pub(crate) async fn a_closed_store_says_so(fixture: fn() -> StoreFixture) {
         )
         .unwrap();
     commit_ok(&*store, put("k", "1")).await;
-    // Writes that wait when the store closes are made or refused, never left hanging.
+    // Writes pending when the store closes are committed or rejected, never left hanging.
     let waiting: Vec<_> = (0..20)
         .map(|n| {
             let store = Arc::clone(&store);

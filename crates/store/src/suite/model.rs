@@ -14,7 +14,7 @@ enum ModelStep {
     Restart,
 }
 
-/// What a write expects, said without knowing revisions.
+/// Precondition of a write, expressed without revisions.
 #[derive(Debug, Clone, Copy)]
 enum ExpectedState {
     Any,
@@ -76,7 +76,7 @@ impl StoreModel {
         (*revision, state)
     }
 
-    /// What a write must answer if it gets this revision.
+    /// Returns the expected result of a write if it gets this revision.
     fn write(&mut self, write: &WriteRequest, revision: Revision) -> Result<CommittedWrite, Error> {
         let mut state = self.newest().1.clone();
         let previous = state.get(&write.key).cloned();

@@ -1,4 +1,4 @@
-//! What a store says about the plane it belongs to.
+//! Stored record of the identity of a cluster.
 
 use anyhow::{Context, Result, bail};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -6,10 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::IdentityPart;
 
-/// The form that is written.
+/// Version of the stored format.
 const VERSION: u32 = 1;
 
-/// The authorities of a plane. Those that are not recorded are given to every server by flags.
+/// Fingerprints of the CAs and keys of a cluster. Parts without an entry are set by flags on every
+/// server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterIdentityRecord {
@@ -20,18 +21,18 @@ pub struct ClusterIdentityRecord {
     client_ca: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     service_accounts: Option<String>,
-    /// Releases that do not know it leave it alone: they write the record only to add what is missing.
+    /// Older releases preserve this field: they write the record only to add what is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     kubelet_serving_ca: Option<String>,
-    /// The machine of the server that recorded them.
+    /// Host name of the server that wrote the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Where it had their files.
+    /// Data directory of the server that wrote the record.
     pub directory: String,
 }
 
 impl ClusterIdentityRecord {
-    /// A record of nothing yet.
+    /// Creates a record without any fingerprints.
     pub fn new(host: Option<String>, directory: String) -> Self {
         Self {
             version: VERSION,
@@ -82,7 +83,7 @@ impl ClusterIdentityRecord {
     }
 }
 
-/// The hash of a public key.
+/// Returns the hash of a public key.
 pub fn fingerprint(der: &[u8]) -> String {
     let hash = digest(&SHA256, der);
     hash.as_ref().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))

@@ -18,7 +18,7 @@ impl IdentityFixture {
         Self { dir, store: Arc::new(store) }
     }
 
-    /// A server with a data directory of this name.
+    /// Returns the identity of a server with a data directory of this name.
     fn server_identity(&self, name: &str) -> ServerIdentity {
         ServerIdentity {
             layout: DataDirLayout::new(self.dir.path().join(name)),
@@ -30,7 +30,7 @@ impl IdentityFixture {
         }
     }
 
-    /// What a start does: look, make files, look again.
+    /// Performs the steps of a start: check, create files, record.
     async fn start(&self, own: &ServerIdentity) -> Result<Option<String>> {
         let recorded = own.check(&*self.store, "etcd at X").await?;
         let site = ServerSite {
@@ -106,7 +106,7 @@ async fn differing_parts_are_named() {
         let said = scene.reconcile_error(&second).await;
         let wanted = PARTS[index].files();
         assert!(said.contains(&format!("Missing files: {} in ", wanted[0])), "{said}");
-        // With one of its own in that place.
+        // This server has a different CA there.
         let foreign = scene.server_identity("foreign");
         let elsewhere = IdentityFixture::new();
         elsewhere.start(&foreign).await.unwrap();
@@ -149,7 +149,7 @@ async fn flag_authorities_are_not_recorded_and_the_next_server_completes_the_rec
         ..other.server_identity("named")
     };
     other.start(&named).await.unwrap();
-    // The serving authority is not recorded yet; the key of tokens is.
+    // The serving CA is not recorded yet; the token key is.
     let said = other.reconcile_error(&other.server_identity("empty")).await;
     assert!(said.contains("Missing files: sa.pub in "), "{said}");
     let joins = other.server_identity("joins");
@@ -226,7 +226,8 @@ fn a_record_of_another_version_is_not_guessed_at() {
     assert!(ClusterIdentityRecord::read(b"rubbish").is_err());
 }
 
-/// What a release without the CA of kubelets' serving certificates has recorded and left on disk.
+/// Restores the state of a release without the CA of kubelet serving certificates, in the store and
+/// on disk.
 async fn forget_kubelet_serving(scene: &IdentityFixture, own: &ServerIdentity) {
     for file in IdentityPart::KubeletServing.files() {
         let _ = fs::remove_file(own.layout.pki_file(file));
@@ -253,13 +254,13 @@ async fn servers_of_an_older_release_are_upgraded_one_after_the_other() {
     let file = |own: &ServerIdentity| own.layout.pki_file(IdentityPart::KubeletServing.files()[0]);
     let recorded = scene.start(&first).await.unwrap().expect("it is recorded");
     assert!(file(&first).exists());
-    // The second starts without one and does not make one that nobody else would trust.
+    // The second server starts without a CA and does not create one that nobody else would trust.
     assert_eq!(scene.start(&second).await.unwrap().as_ref(), Some(&recorded));
     assert!(!file(&second).exists());
     let check = recorded_ca(recorded.clone());
     let ca = |own: &ServerIdentity| Certificate::from_pem(&fs::read(file(own)).unwrap()).unwrap();
     assert!(check(&ca(&first)).is_ok());
-    // It starts with another one, too, and does not use it.
+    // It also starts with a different CA, and does not use it.
     let elsewhere = IdentityFixture::new();
     let foreign = elsewhere.server_identity("foreign");
     elsewhere.start(&foreign).await.unwrap();
@@ -269,7 +270,7 @@ async fn servers_of_an_older_release_are_upgraded_one_after_the_other() {
     copy(&first, &second, &IdentityPart::KubeletServing.files());
     assert_eq!(scene.start(&second).await.unwrap().as_ref(), Some(&recorded));
     assert!(check(&ca(&second)).is_ok());
-    // Nor does one that cannot be read keep it from starting.
+    // An unreadable CA does not prevent the start either.
     fs::write(file(&second), "garbage").unwrap();
     scene.start(&second).await.unwrap();
 }

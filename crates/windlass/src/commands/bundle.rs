@@ -1,8 +1,8 @@
-//! `windlass bundle`: what became of a Bundle.
+//! `windlass bundle`: shows the status of a Bundle.
 //!
-//! - `look`: what the server has: the Bundle, namespaces, targets.
-//! - `verdict`: what is made of it.
-//! - `text`: how that is said to people.
+//! - `snapshot`: fetches the Bundle, namespaces and targets from the server.
+//! - `status_report`: evaluates them.
+//! - `text`: formats the report for people.
 
 mod snapshot;
 mod status_report;
@@ -16,7 +16,7 @@ use crate::cli::{BundleCommand, BundleStatusArgs};
 
 use status_report::BundleStatusReport;
 
-/// Does what was asked about Bundles.
+/// Runs a subcommand of `windlass bundle`.
 pub fn run(command: BundleCommand) -> Result<()> {
     let BundleCommand::Status(arguments) = command;
     let well = api_client::block_on(status(arguments))?;

@@ -1,4 +1,4 @@
-//! `windlass can-i`: may somebody do something, and why?
+//! `windlass can-i`: checks whether a user is allowed to perform an action, and why.
 
 use anyhow::{Result, bail};
 use http::Request;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{api_client, print};
 use crate::cli::CanIArgs;
 
-/// Asks the server and says what it answered; a no is an error without words.
+/// Queries the server and prints its decision. A denial is an error without a message.
 pub fn run(arguments: CanIArgs) -> Result<()> {
     let format = arguments.output.format;
     let status = api_client::block_on(review_access(arguments))?;
@@ -55,14 +55,15 @@ async fn review_access(arguments: CanIArgs) -> Result<Value> {
     Ok(answer["status"].take())
 }
 
-/// Whether it is allowed, and the line that says so.
+/// Returns whether the action is allowed, and the line to print.
 fn access_decision(status: &Value) -> (bool, String) {
     let allowed = status["allowed"] == true;
     let mut line = if allowed { "yes" } else { "no" }.to_owned();
     for part in ["reason", "evaluationError"] {
         if let Some(text) = status[part].as_str().filter(|text| !text.is_empty()) {
             line.push_str(" - ");
-            // Names in it are other people's: they do not get to talk to the terminal.
+            // The text contains untrusted names: replace control characters to protect the
+            // terminal.
             line.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
         }
     }
@@ -78,7 +79,7 @@ async fn attributes(client: &Client, arguments: &CanIArgs) -> Result<Value> {
     let (asked, group) = resource.split_once('.').unwrap_or((resource, ""));
     let found = match (asked, group) {
         ("*", _) => None,
-        // Roles name signers; the API has no objects of them, so no server lists them.
+        // Roles refer to signers, but the API has no such objects, so discovery does not list them.
         ("signers", "" | CERTIFICATES) => {
             let (plural, group) = (asked.to_owned(), CERTIFICATES.to_owned());
             Some(ResolvedResource { plural, group, namespaced: false })
@@ -116,7 +117,7 @@ struct ResolvedResource {
     namespaced: bool,
 }
 
-/// The resource that a word stands for: its plural, singular, kind or a short name.
+/// Resolves a resource by its plural, singular, kind or short name.
 async fn resolve_resource(
     client: &Client,
     word: &str,

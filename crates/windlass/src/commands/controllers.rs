@@ -1,4 +1,4 @@
-//! `windlass controllers`: the controllers alone, against any API server.
+//! `windlass controllers`: runs only the controllers, against any API server.
 
 mod monitor;
 
@@ -23,20 +23,20 @@ use crate::expiry::{CertificateRole, CertificateSource, ExpiryMonitor, Monitored
 use crate::serve::certificates::signer_cas;
 use crate::serve::signals;
 
-/// How long the server may take to answer at the start, as with kube-controller-manager.
+/// Timeout for the server's first response, as in kube-controller-manager.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often certificates are looked at for their end.
+/// Interval of certificate expiry checks.
 const EXPIRY_CHECK: Duration = Duration::from_secs(60);
-/// How long to wait between two questions.
+/// Delay between two attempts to reach the server.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Works until told to stop.
+/// Runs the controllers until a signal stops the process.
 pub fn run(arguments: ControllersArgs) -> Result<()> {
     api_client::block_on(run_controllers(arguments))
 }
 
 async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
-    // Before anything else, so that a mistake is told of whether or not the server is there.
+    // Validate the flags first, so that mistakes are reported even if the server is unreachable.
     let files = arguments.signing.files().map_err(anyhow::Error::msg)?;
     let clock = system_clock();
     let built_in = csr_signer::open(&files, &clock);
@@ -124,8 +124,8 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     Ok(())
 }
 
-/// Warns if serving certificates of nodes are from a CA that clients verify the API server with:
-/// then only the names that are not approved keep a node from impersonating the API server.
+/// Warns if kubelet serving certificates come from a CA with which clients verify the API server:
+/// then only the approver's check of names prevents a node from impersonating the API server.
 fn warn_of_shared_ca(signers: &[BuiltInSigner], roots: &[Vec<u8>]) {
     let serving = signers.iter().filter(|each| each.signer == KubernetesSigner::KubeletServing);
     for ca in serving.filter_map(|each| each.ca.current()) {
@@ -139,7 +139,8 @@ fn warn_of_shared_ca(signers: &[BuiltInSigner], roots: &[Vec<u8>]) {
     }
 }
 
-/// What the controllers themselves depend on: their credential, and what they publish.
+/// Lists the certificates that the controllers depend on: their client credential and the published
+/// root CA.
 fn own_certificates(config: &kube::Config, root_ca: Option<&Path>) -> Vec<MonitoredCertificate> {
     let auth = &config.auth_info;
     let embedded = auth.client_certificate_data.as_ref();
@@ -155,7 +156,7 @@ fn own_certificates(config: &kube::Config, root_ca: Option<&Path>) -> Vec<Monito
     client.into_iter().chain(roots).collect()
 }
 
-/// Reports certificates that end; does not end.
+/// Reports expiring certificates; runs until it is cancelled.
 async fn report_expiry(monitor: Arc<ExpiryMonitor>) {
     loop {
         let certificates = monitor.clone();
@@ -164,7 +165,7 @@ async fn report_expiry(monitor: Arc<ExpiryMonitor>) {
     }
 }
 
-/// The server's version, when it answers.
+/// Returns the server's version as soon as it responds.
 async fn version(client: &kube::Client) -> kube::Result<String> {
     let started = tokio::time::Instant::now();
     loop {
@@ -194,7 +195,7 @@ fn election(arguments: &ElectionArgs) -> Result<Option<LeaderElection>> {
     Ok(Some(election))
 }
 
-/// The CAs of a kubeconfig.
+/// Builds a fixed root CA from the CAs of a kubeconfig.
 fn fixed(roots: &[Vec<u8>]) -> Result<Arc<RootCa>> {
     let text = pem::encode_certificates(roots.iter().map(Vec::as_slice));
     RootCa::from_pem(text.as_bytes()).context("CA certificates of the kubeconfig")

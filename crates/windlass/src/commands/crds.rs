@@ -1,5 +1,5 @@
-//! `windlass crds`: the kinds that Windlass adds to Kubernetes, as CustomResourceDefinitions for
-//! other API servers.
+//! `windlass crds`: prints the kinds that Windlass adds to Kubernetes, as CustomResourceDefinitions
+//! for other API servers.
 
 use anyhow::Result;
 use windlass_api::{node_trust, trust_bundle};
@@ -17,7 +17,7 @@ fn text(names: &[CustomResource]) -> Result<String> {
     Ok(wanted.map(manifest).collect::<Result<Vec<_>>>()?.join("---\n"))
 }
 
-/// The file of the same name in `deploy/`.
+/// Returns the contents of the file of the same name in `deploy/`.
 fn manifest(crd: CustomResource) -> Result<String> {
     let (head, resource) = match crd {
         CustomResource::NodeTrusts => (

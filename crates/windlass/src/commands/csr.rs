@@ -1,4 +1,4 @@
-//! `windlass csr`: certificate signing requests, on any server.
+//! `windlass csr`: manages certificate signing requests, on any server.
 
 pub mod decision;
 mod text;

@@ -1,4 +1,4 @@
-//! Which data directory a command is about, and getting it ready to serve from.
+//! Locates the data directory of a command and prepares it for serving.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
@@ -15,7 +15,7 @@ use crate::cluster_identity;
 use crate::datadir::{self, DataDir, DataDirLayout, ServerSite};
 use crate::serve::StoreBackend;
 
-/// The directory that a command is about.
+/// Returns the layout of the directory that the flags select.
 pub fn layout(arguments: &DataDirArgs) -> Result<DataDirLayout> {
     let root = match &arguments.data_dir {
         Some(root) => root.clone(),
@@ -27,30 +27,31 @@ pub fn layout(arguments: &DataDirArgs) -> Result<DataDirLayout> {
     Ok(DataDirLayout::new(root))
 }
 
-/// The XDG base directory specification's place for data. It has relative paths ignored.
+/// Returns the data directory of the XDG base directory specification, which requires that relative
+/// paths are ignored.
 fn default_root(data_home: Option<OsString>, home: Option<PathBuf>) -> Option<PathBuf> {
     let data_home = data_home.map(PathBuf::from).filter(|path| path.is_absolute());
     let home = home.filter(|path| path.is_absolute()).map(|path| path.join(".local/share"));
     data_home.or(home).map(|path| path.join("windlass"))
 }
 
-/// What a server begins with.
+/// Resources that a server needs to start.
 pub struct PreparedServer {
-    /// Bound, but nobody is let in yet.
+    /// Bound, but not accepting connections yet.
     pub listener: TcpListener,
     /// Complete: missing authorities, keys and certificates have been created.
     pub data: DataDir,
     /// Directory of the embedded database, or the shared etcd store.
     pub store: StoreBackend,
-    /// The fingerprint of the CA that all servers on one store sign kubelets' serving certificates with.
+    /// Fingerprint of the CA with which all servers on one store sign kubelet serving certificates.
     pub kubelet_serving_ca: Option<String>,
 }
 
-/// Binds the address and makes what is missing in the data directory.
+/// Binds the address and creates what is missing in the data directory.
 ///
-/// In this order, because the kubeconfig names the port, which the system may choose; and because
-/// a second start by mistake then fails before it has touched anything. A store that others use, too, is asked
-/// first whether anything may be made.
+/// The address is bound first because the kubeconfig contains the port, which the system may
+/// choose, and because an accidental second start then fails before it changes anything. With a
+/// shared store, its recorded identity is checked before anything is created.
 pub fn open(
     arguments: &ServeArgs,
     own: &cluster_identity::ServerIdentity,
@@ -85,15 +86,15 @@ pub fn open(
     Ok(PreparedServer { listener, data, store, kubelet_serving_ca })
 }
 
-/// Takes an address without letting anybody in: whoever tries is refused at once, and a balancer turns to
-/// another server.
+/// Binds an address without listening: connections are refused at once, so that a load balancer
+/// selects another server.
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    // As the standard library does: what is left of old connections is no reason to wait.
+    // As the standard library does: connections in TIME_WAIT must not block a restart.
     net::sockopt::set_socket_reuseaddr(&socket, true)?;
     net::bind(&socket, &address)?;
     Ok(TcpListener::from(socket))
@@ -116,9 +117,9 @@ fn site(arguments: &ServeArgs, listen: SocketAddr, write_kubeconfig: bool) -> Se
     }
 }
 
-/// The addresses that this machine shows to others, as far as it has any.
+/// Returns the addresses from which this machine reaches other networks, if any.
 fn addresses() -> impl Iterator<Item = IpAddr> {
-    // Addresses that nobody has, reached like all others. Nothing is sent there.
+    // Unassigned addresses that use the default route. Nothing is sent to them.
     const ELSEWHERE: [(&str, &str); 2] =
         [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
     ELSEWHERE.into_iter().filter_map(|(any, elsewhere)| {
@@ -134,7 +135,7 @@ pub fn hostname() -> Option<String> {
     Some(name).filter(|name| !name.is_empty())
 }
 
-/// Who this process is among several that stand by for one another.
+/// Returns the identity of this process in leader election.
 pub fn identity() -> String {
     let host = hostname().unwrap_or_else(|| "localhost".into());
     format!("{host}_{}", uuid::Uuid::new_v4())

@@ -1,4 +1,4 @@
-//! Why an address cannot be listened on.
+//! Errors of listening on an address.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! `windlass node`: the node agent, against any API server.
+//! `windlass node`: runs the node agent, against any API server.
 
 mod status;
 
@@ -14,7 +14,7 @@ use super::{api_client, cannot_listen, data_dir};
 use crate::cli::{NodeArgs, NodeCommand, NodeRunArgs};
 use crate::serve::{node, signals};
 
-/// Works until told to stop, or shows what another process does.
+/// Runs the agent until a signal stops it, or shows the status of a running one.
 pub fn run(arguments: NodeArgs) -> Result<()> {
     match (arguments.command, arguments.run) {
         (Some(NodeCommand::Status(arguments)), _) => status::show(&arguments),
@@ -24,7 +24,7 @@ pub fn run(arguments: NodeArgs) -> Result<()> {
 }
 
 async fn run_agent(arguments: NodeRunArgs) -> Result<()> {
-    // First of all: who starts it may already send the signal.
+    // Install the handlers first: the parent process may send a signal at any time.
     let told = signals()?;
     let node_name = match arguments.node_name {
         Some(name) => name,

@@ -1,4 +1,4 @@
-//! Printing for people and for programs. What others wrote does not get to talk to the terminal.
+//! Output for people and for programs. Untrusted text is sanitized before it reaches the terminal.
 
 use std::io::Write as _;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::cli::OutputFormat;
 
-/// Prints a value as a document, if that is wanted; else what `text` makes of it.
+/// Prints a value as JSON or YAML if requested, otherwise the output of `text`.
 pub fn show<T: Serialize>(
     value: &T,
     format: Option<OutputFormat>,
@@ -21,7 +21,7 @@ pub fn show<T: Serialize>(
     write_stdout(&printed)
 }
 
-/// A value as YAML, each text on one line.
+/// Formats a value as YAML, with each string on one line.
 pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
     let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(value, options).context("cannot write YAML")
@@ -34,13 +34,13 @@ pub fn write_stdout(text: &str) -> Result<()> {
     written.context("cannot write to standard output")
 }
 
-/// A sentence of somebody else's, on one line.
+/// Sanitizes an untrusted sentence to one line.
 pub fn plain(text: &str) -> String {
     text.chars().map(|c| if is_invisible(c) { ' ' } else { c }).collect()
 }
 
-/// A name of somebody else's, in quotes if it could be taken for more than one, or for something
-/// else than it is.
+/// Sanitizes an untrusted name; quotes it if it could be mistaken for several words or for
+/// something else.
 pub fn word(text: &str) -> String {
     let odd = |c: char| is_invisible(c) || c.is_whitespace() || ",;\"'\\".contains(c);
     if text.is_empty() || text.chars().any(odd) {
@@ -54,19 +54,19 @@ pub fn word(text: &str) -> String {
     text.to_owned()
 }
 
-/// Words, one after the other.
+/// Joins sanitized names to one list.
 pub fn words<T: AsRef<str>>(all: &[T]) -> String {
     all.iter().map(|text| word(text.as_ref())).collect::<Vec<_>>().join(", ")
 }
 
-/// Controls, and what changes the direction in which text is read.
+/// Returns whether a character is a control character or changes the direction of text.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Columns as wide as their widest entry, three spaces apart.
+/// Formats columns as wide as their widest entry, three spaces apart.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn texts_stay_texts_in_yaml() {
-        // Old readers take numbers with colons for so many seconds.
+        // YAML 1.1 parsers read numbers with colons as sexagesimal.
         let text = yaml(&["10:20:30", "1e3", "no", "4b:af", &"x".repeat(200)]).unwrap();
         let read: Vec<String> = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read.first().map(String::as_str), Some("10:20:30"));

@@ -1,4 +1,4 @@
-//! `windlass server`: the API server alone.
+//! `windlass server`: runs only the API server.
 
 use anyhow::Result;
 use windlass_server::MASTERS;
@@ -9,7 +9,7 @@ use crate::datadir::DataDir;
 use crate::serve::{self, ServerSettings, ServiceAccountKeys, TlsFiles};
 use crate::{cluster_identity, shell};
 
-/// Serves until told to stop.
+/// Serves until a signal stops the process.
 pub fn run(arguments: ServerArgs) -> Result<()> {
     let layout = data_dir::layout(&arguments.serve.data)?;
     let named = arguments.service_account_signing_key_file.map(|signing| {
@@ -27,7 +27,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
         accounts: named.clone(),
         replaces: arguments.serve.record_authorities,
     };
-    // With other certificates than ours, a kubeconfig of ours would lead nowhere.
+    // With certificates that are not ours, our kubeconfig would not work.
     let PreparedServer { listener, data, store, kubelet_serving_ca } =
         data_dir::open(&arguments.serve, &own, own.serving && own.clients)?;
     if !data.has_kubeconfig() {

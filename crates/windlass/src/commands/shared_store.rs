@@ -1,4 +1,4 @@
-//! Opening a store that several servers share.
+//! Opens a store that several servers share.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use windlass_store::{Error, EtcdOptions, EtcdStore, Store};
 
-/// How long etcd may take to answer at the start. Machines that start together wait for one another; a service
-/// manager starts us again after that.
+/// Timeout for etcd's first response at start. Machines that start together wait for each other;
+/// after the timeout, the service manager restarts the process.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long to wait between two attempts.
+/// Delay between two connection attempts.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// Connects to etcd; blocks until it answers.
@@ -36,7 +36,8 @@ pub fn open(options: EtcdOptions) -> Result<Arc<dyn Store>> {
     }
 }
 
-/// Whoever shows no certificate to an etcd that wants one often learns only that the connection was closed.
+/// Returns a hint for missing client certificates: an etcd that requires one often just closes the
+/// connection.
 fn tls_hint(options: &EtcdOptions) -> &'static str {
     let shown = options.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
     if !shown && options.endpoints.iter().any(|url| url.starts_with("https:")) {
@@ -46,7 +47,7 @@ fn tls_hint(options: &EtcdOptions) -> &'static str {
     }
 }
 
-/// That a file is missing is said at once, and by which flag it is named.
+/// Fails at once if a file is missing, and names the flag.
 fn readable(flag: &str, path: Option<&Path>) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let opened = std::fs::File::open(path);

@@ -1,8 +1,9 @@
-//! `windlass signer`: who signs what, with which CA, and what waits for them. Nothing is written.
+//! `windlass signer`: shows signers, their policies, their CAs and their pending requests.
+//! Read-only.
 //!
-//! - `terms`: what a signer says about itself; `built_in`, `custom`: where that comes from.
-//! - `authority`, `known`: what files say; `asked`, `server`: what a server says.
-//! - `list`, `findings`: what is made of it.
+//! - `signing_policy`: describes a signer; `built_in`, `custom`: produce the description.
+//! - `signer_ca`, `local_signers`: read files; `certificate_requests`, `server`: query a server.
+//! - `list`, `findings`: evaluate both.
 
 mod built_in;
 mod certificate_requests;
@@ -26,7 +27,7 @@ use local_signers::{LocalSigner, SignerSources};
 use server::SnapshotError;
 use signer_ca::SignerCa;
 
-/// Does what was asked about signers.
+/// Runs a subcommand of `windlass signer`.
 pub fn run(command: SignerCommand) -> Result<()> {
     match command {
         SignerCommand::List(arguments) => api_client::block_on(list(arguments)),
@@ -86,7 +87,7 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
     Ok(())
 }
 
-/// What was found, one a line, and at the end what was looked at.
+/// Formats the findings, one per line, followed by a summary of what was checked.
 fn report(facts: &CheckInputs, found: &[SignerFinding], places: &SignerSources) -> String {
     let mut text = String::new();
     for SignerFinding { severity, signer, message } in found {
@@ -111,7 +112,7 @@ fn show(arguments: &SignerShowArgs) -> Result<()> {
     let name = arguments.name.as_str();
     let places = SignerSources::from_flags(&arguments.places)?;
     let mut known = LocalSigner::built_in(places.data.as_ref());
-    // Kubernetes' own are what they are, whatever is in the file.
+    // The file cannot redefine built-in signers.
     if !built_in::NAMES.contains(&name) {
         known.extend(places.custom()?.iter().map(LocalSigner::custom));
     }

@@ -1,4 +1,4 @@
-//! `windlass store`: checking, backing up, restoring and moving a database.
+//! `windlass store`: checks, backs up, restores and migrates a database.
 
 mod progress;
 
@@ -12,7 +12,7 @@ use super::{data_dir, print};
 use crate::cli::{DocumentArgs, EtcdArgs, StoreCommand, StoreLocationArgs};
 use progress::MigrationProgress;
 
-/// Does it and says what is there now.
+/// Runs the subcommand and prints the resulting state.
 pub fn run(command: StoreCommand) -> Result<()> {
     match command {
         StoreCommand::Check { file: Some(file), output, .. } => {
@@ -61,7 +61,7 @@ pub fn run(command: StoreCommand) -> Result<()> {
     }
 }
 
-/// The store that a command is about, and the data directory it is in, if it is in one.
+/// Returns the store that the flags select, and its data directory, if it is in one.
 fn resolve_location(place: StoreLocationArgs) -> Result<(StoreLocation, Option<PathBuf>)> {
     match place.etcd.options() {
         Some(options) => Ok((StoreLocation::Etcd(options), None)),
@@ -148,7 +148,8 @@ fn describe(what: &str, report: &StoreReport) -> String {
     )
 }
 
-/// Who restores on a new machine may have forgotten the other half.
+/// A restore on a new machine may lack the certificates and keys, which are not part of the
+/// database.
 fn warn_if_without_keys(root: &Path) {
     if !root.join("pki").exists() {
         let directory = root.join("pki");

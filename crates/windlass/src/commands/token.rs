@@ -1,4 +1,4 @@
-//! `windlass token`: bootstrap tokens, with which machines join, on any server.
+//! `windlass token`: manages bootstrap tokens, with which machines join, on any server.
 
 pub mod bindings;
 mod join;
@@ -25,10 +25,10 @@ use crate::datadir;
 use bindings::{BindingChange, BootstrapBinding};
 use secret::{BootstrapToken, NAMESPACE, TYPE, TokenAttributes, TokenEntry};
 
-/// How often another id is tried when one is taken: two billion are not easily used up.
+/// Maximum number of ids to try if one is taken; there are two billion.
 const ATTEMPTS: usize = 5;
 
-/// Does what was asked with tokens.
+/// Runs a subcommand of `windlass token`.
 pub fn run(command: TokenCommand) -> Result<()> {
     api_client::block_on(async {
         match command {
@@ -50,7 +50,7 @@ async fn create(arguments: TokenCreateArgs) -> Result<()> {
     let now = OffsetDateTime::now_utc();
     let terms =
         TokenAttributes::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
-    // Before the token: what goes wrong here leaves nothing behind that somebody could use.
+    // Create the bindings before the token: a failure here leaves no usable credential behind.
     let bindings = match arguments.no_bindings {
         true => Vec::new(),
         false => bind(&client, &terms.groups).await?,
@@ -61,7 +61,7 @@ async fn create(arguments: TokenCreateArgs) -> Result<()> {
     let command = match prepare_join_command(&arguments, &config, &url, &token) {
         Ok(command) => command,
         Err(error) => {
-            // Nobody has seen it, and nobody would know what it is for.
+            // The token was not shown to anybody, so it is of no use.
             remove(&tokens, &token.id).await?;
             return Err(error);
         }
@@ -96,7 +96,7 @@ async fn bind(client: &Client, groups: &[String]) -> Result<Vec<BindingResult>> 
     Ok(bound)
 }
 
-/// Makes a token that the server knows.
+/// Creates a token and stores its Secret on the server.
 async fn store(tokens: &Api<Secret>, terms: &TokenAttributes) -> Result<BootstrapToken> {
     for _ in 0..ATTEMPTS {
         let token = BootstrapToken::random()?;
@@ -110,7 +110,7 @@ async fn store(tokens: &Api<Secret>, terms: &TokenAttributes) -> Result<Bootstra
     bail!("no free token ID found")
 }
 
-/// Puts the token where the node finds it; returns the command to run there.
+/// Writes the token for the node; returns the command to run there.
 fn prepare_join_command(
     arguments: &TokenCreateArgs,
     config: &Config,
@@ -125,7 +125,7 @@ fn prepare_join_command(
     Ok(Zeroizing::new(join::with_file(file)))
 }
 
-/// Says what will surprise whoever uses the token.
+/// Warns about settings that prevent the token from working as expected.
 fn warn(arguments: &TokenCreateArgs, config: &Config, url: &str) {
     if join::is_local(url) {
         eprintln!(
@@ -144,7 +144,7 @@ fn warn(arguments: &TokenCreateArgs, config: &Config, url: &str) {
     }
 }
 
-/// A binding, and what had to be done.
+/// A binding and how it was changed.
 #[derive(Serialize)]
 struct BindingResult {
     #[serde(flatten)]
@@ -152,7 +152,7 @@ struct BindingResult {
     done: BindingChange,
 }
 
-/// What was made. The one place where a secret is meant to be printed.
+/// The created token. The only place where a secret is printed deliberately.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct CreatedToken<'a> {
@@ -272,7 +272,7 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
     }
 }
 
-/// Deletes a token, and no other secret that took its name.
+/// Deletes a token, but no other Secret that has its name.
 async fn remove(tokens: &Api<Secret>, id: &str) -> Result<()> {
     let name = secret::name(id);
     let unknown =
@@ -289,7 +289,7 @@ async fn remove(tokens: &Api<Secret>, id: &str) -> Result<()> {
     }
 }
 
-/// What a token is called in what programs read.
+/// Formats the name of a token's Secret as `-o name` prints it.
 fn object(id: &str) -> String {
     format!("secret/{}", secret::name(id))
 }

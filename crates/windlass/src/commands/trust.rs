@@ -1,9 +1,10 @@
-//! `windlass trust`: which nodes have which trust bundle in their volumes; and whom this machine trusts.
+//! `windlass trust`: shows which nodes have which trust bundle in their volumes, and packages the
+//! certificates that this machine trusts.
 //!
-//! - `world`: what the server has: bundles, what nodes report, and nodes.
-//! - `delivery`: what is made of it.
-//! - `text`: how that is said to people.
-//! - `package`: the system's store as the default package of Bundles.
+//! - `server_watch`: watches bundles, trust reports and Nodes of the server.
+//! - `delivery`: evaluates them.
+//! - `text`: formats the result for people.
+//! - `package`: converts the system's trust store to a default package of Bundles.
 
 mod delivery;
 mod package;
@@ -23,7 +24,7 @@ use crate::cli::{OutputFormat, TrustCommand, TrustStatusArgs};
 use delivery::{BundleDelivery, DeliveryOverview, TrustState, overview};
 use server_watch::TrustWatcher;
 
-/// Does what was asked about trust.
+/// Runs a subcommand of `windlass trust`.
 pub fn run(command: TrustCommand) -> Result<()> {
     let arguments = match command {
         TrustCommand::Status(arguments) => arguments,
@@ -44,7 +45,7 @@ struct TrustQuery {
     wait: bool,
 }
 
-/// What there is to say.
+/// Result of evaluating a query.
 struct TrustAnswer {
     overview: DeliveryOverview,
     well: bool,
@@ -94,15 +95,15 @@ impl TrustQuery {
         }
         let well = match &self.bundle {
             Some(_) if self.gone => found.iter().all(|delivery| delivery.carriers.is_empty()),
-            // One that is not there can be nowhere, but that is hardly what was meant.
-            // And whoever waits for nodes to have it does not mean none.
+            // A missing bundle is trivially delivered, but the user probably mistyped its name.
+            // With `--wait`, a bundle that no node selects is not complete either.
             Some(_) => {
                 let asked_for = |delivery: &BundleDelivery| !self.wait || delivery.nodes > 0;
                 !found.is_empty() && found.iter().all(|one| one.is_complete() && asked_for(one))
             }
             None => found.iter().all(BundleDelivery::is_complete),
         };
-        // A volume that matches nothing carries nothing that would have to go.
+        // An unmatched volume carries no bundle that would have to be removed.
         if self.gone {
             overview.unmatched.clear();
         }

@@ -1,4 +1,4 @@
-//! `windlass up`: everything in one process.
+//! `windlass up`: runs all components in one process.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use crate::cli::UpArgs;
 use crate::cluster_identity;
 use crate::serve::{self, ServerSettings, ServiceAccountKeys, TlsFiles};
 
-/// Serves until told to stop.
+/// Serves until a signal stops the process.
 pub fn run(arguments: UpArgs) -> Result<()> {
     let layout = data_dir::layout(&arguments.serve.data)?;
     let own = cluster_identity::ServerIdentity {

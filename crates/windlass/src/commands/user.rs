@@ -1,4 +1,4 @@
-//! `windlass user`: credentials for people.
+//! `windlass user`: creates client credentials for users.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::{data_dir, print};
 use crate::cli::{UserAddArgs, UserCommand};
 use crate::datadir::{self, NewUser};
 
-/// Does what was asked with users.
+/// Runs a subcommand of `windlass user`.
 pub fn run(command: UserCommand) -> Result<()> {
     match command {
         UserCommand::Add(arguments) => add(&arguments),
@@ -40,7 +40,7 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
             made.until
         );
     }
-    // Certificates count in whole seconds.
+    // Certificate times have a resolution of one second.
     if made.until + time::Duration::SECOND < expires {
         eprintln!(
             "windlass: warning: the client CA expires earlier; the certificate expires {}",
@@ -68,7 +68,8 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
     })
 }
 
-/// `alice.kubeconfig`; whatever a path could take for its own becomes a dash.
+/// Returns a file name such as `alice.kubeconfig`; characters with a meaning in paths become
+/// dashes.
 fn default_file(name: &str) -> PathBuf {
     let plain = |c: char| if c.is_alphanumeric() || "-_.@".contains(c) { c } else { '-' };
     let name: String = name.chars().map(plain).collect();

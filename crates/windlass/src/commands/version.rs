@@ -1,4 +1,4 @@
-//! `windlass version`.
+//! `windlass version`: prints the version.
 
 use anyhow::Result;
 use serde_json::json;

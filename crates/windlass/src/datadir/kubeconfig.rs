@@ -1,4 +1,4 @@
-//! Kubeconfigs: the administrator's, and those of users.
+//! Kubeconfigs of the administrator and of users.
 
 use anyhow::Result;
 use base64::Engine;
@@ -8,14 +8,14 @@ use zeroize::Zeroizing;
 
 use super::CertificateKeyPair;
 
-/// The four values that make a kubeconfig fit a server, as the lines they stand on.
+/// The four values that a kubeconfig needs for a server, as the lines of the file.
 pub struct KubeconfigContents {
     user: String,
     lines: [Zeroizing<String>; 4],
 }
 
 impl KubeconfigContents {
-    /// How `user` reaches the server at `url`, whose authority is `ca`.
+    /// Builds a kubeconfig of `user` for the server at `url`, which is verified with `ca`.
     pub fn new(
         url: &str,
         ca: &Certificate,
@@ -36,8 +36,8 @@ impl KubeconfigContents {
         })
     }
 
-    /// Whether a file still has the four values. Whatever else people changed in it (`kubectl config`
-    /// does, for a namespace) is theirs.
+    /// Returns whether a file still has the four values. Other changes by users, for example of the
+    /// namespace with `kubectl config`, are accepted.
     pub fn matches_file(&self, text: &[u8]) -> bool {
         let Ok(text) = std::str::from_utf8(text) else { return false };
         self.lines.iter().all(|wanted| text.lines().any(|line| line.trim() == wanted.as_str()))
@@ -71,9 +71,9 @@ current-context: windlass
     }
 }
 
-/// A name as YAML takes it for a string; JSON's strings are YAML's.
+/// Formats a name as a YAML string; JSON strings are valid YAML.
 fn scalar(name: &str) -> String {
-    // Short words may mean something else: `true`, `no`, `null`.
+    // Short words can have other meanings in YAML: `true`, `no`, `null`.
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
     if name.starts_with(|c: char| c.is_ascii_lowercase())
         && name.len() > 5

@@ -1,4 +1,4 @@
-//! Renewing, while a server runs, what its data directory has issued to it.
+//! Renewal of the certificates of a data directory while its server runs.
 
 use std::path::PathBuf;
 
@@ -11,18 +11,18 @@ use super::{
     DataDirLayout, PkiBuilder, ServerSite, admin_request, disk_error, read, serving_request,
 };
 
-/// The part of a lifetime after which a certificate is renewed: as early as kubelets do it, so that
-/// there is time to notice that it does not work.
+/// Fraction of the lifetime after which a certificate is renewed: as early as kubelets do, which
+/// leaves time to notice failures.
 const RENEWED_AFTER: f64 = 2.0 / 3.0;
-/// The part by which it may be earlier, so that servers that were installed together are not renewed
-/// together.
+/// Maximum fraction of the lifetime by which the renewal is earlier, so that servers that were
+/// installed together do not renew together.
 const JITTER: f64 = 0.05;
 
-/// Pairs that are renewed, and the authority of each.
+/// Renewed key pairs, each with its CA.
 const RENEWED: [(&str, &str); 2] = [("server", "ca"), ("admin", "client-ca")];
 
-/// Renews the serving certificate and the administrator's credential. To be used only while the
-/// directory is held.
+/// Renews the serving certificate and the administrator's credential. Use it only while the
+/// directory is locked.
 #[derive(Debug, Clone)]
 pub struct CertificateRenewal {
     layout: DataDirLayout,
@@ -34,8 +34,8 @@ impl CertificateRenewal {
         Self { layout, site }
     }
 
-    /// Whether a certificate is to be renewed now. What cannot be read is not: somebody may be
-    /// replacing it, and the next start reports it.
+    /// Returns whether a certificate is due for renewal. Unreadable ones are not: they may be about
+    /// to be replaced, and the next start reports them.
     pub fn is_due(&self, now: OffsetDateTime) -> bool {
         RENEWED.iter().any(|(leaf, authority)| {
             let certificate = |name: &str| {
@@ -48,8 +48,9 @@ impl CertificateRenewal {
         })
     }
 
-    /// Issues what is due, for the same keys, and puts it into the kubeconfig. Each file is replaced
-    /// as a whole; what a crash leaves undone is done the next time. Returns the files written.
+    /// Renews due certificates with the same keys, and updates the kubeconfig. Each file is
+    /// replaced atomically; the next renewal completes what a crash interrupts. Returns the written
+    /// files.
     pub fn renew(&self, now: OffsetDateTime) -> Result<Vec<PathBuf>> {
         let mut making = PkiBuilder { layout: &self.layout, now, files: Vec::new() };
         making.credentials(&self.site, &serving_request(&self.site)?, &admin_request()?)?;
@@ -59,18 +60,18 @@ impl CertificateRenewal {
     }
 }
 
-/// Whether it is time to renew a certificate.
+/// Returns whether a certificate is due for renewal.
 pub(super) fn is_renewal_due(
     leaf: &Certificate,
     authority: &Certificate,
     now: OffsetDateTime,
 ) -> bool {
-    // Another one would end no later.
+    // A new certificate would not expire later.
     leaf.validity().not_after() < authority.validity().not_after()
         && now >= renewal_time(&leaf.validity(), jitter(leaf))
 }
 
-/// When a certificate is renewed; `jitter` is from 0 to 1.
+/// Returns when a certificate is renewed; `jitter` ranges from 0 to 1.
 fn renewal_time(validity: &Validity, jitter: f64) -> OffsetDateTime {
     let lifetime = validity.not_after() - validity.not_before();
     let after =
@@ -78,14 +79,14 @@ fn renewal_time(validity: &Validity, jitter: f64) -> OffsetDateTime {
     validity.not_before().saturating_add(after)
 }
 
-/// Different for every certificate, and the same whenever it is asked for.
+/// Derives a jitter that differs between certificates and is stable for each.
 fn jitter(certificate: &Certificate) -> f64 {
     let [first, ..] = certificate.fingerprint();
     f64::from(first) / f64::from(u8::MAX)
 }
 
 impl PkiBuilder<'_> {
-    /// The server's own certificate, the administrator's, and the kubeconfig with it.
+    /// Issues the serving certificate, the administrator's certificate and its kubeconfig.
     pub(super) fn credentials(
         &mut self,
         site: &ServerSite,

@@ -39,7 +39,7 @@ fn start(root: &Path, site: &ServerSite, now: OffsetDateTime) -> Result<DataDir>
     prepare(DataDirLayout::new(root), site.clone(), now)
 }
 
-/// Names of the files that a start has written.
+/// Returns the names of the files that a start has written.
 fn written_files(root: &Path, site: &ServerSite, now: OffsetDateTime) -> Vec<String> {
     let prepared = start(root, site, now).unwrap();
     let mut names = prepared
@@ -118,7 +118,7 @@ fn certificates_say_what_they_should() {
     }
 }
 
-/// As a release before the CA of kubelets' serving certificates left it.
+/// The directory of a release without the CA of kubelet serving certificates.
 #[test]
 fn an_older_directory_gets_a_ca_for_kubelets_and_keeps_the_rest() {
     let directory = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ fn an_older_directory_gets_a_ca_for_kubelets_and_keeps_the_rest() {
     written_files(root, &site(), NOW);
     let before = contents(root);
     new.iter().for_each(|file| fs::remove_file(root.join(file)).unwrap());
-    // Not if the other servers on the same store have one.
+    // Not created if the other servers on the same store have one.
     let joins = ServerSite { makes_kubelet_serving_ca: false, ..site() };
     assert_eq!(written_files(root, &joins, NOW), [""; 0]);
     assert_eq!(written_files(root, &site(), NOW), new);
@@ -143,7 +143,7 @@ fn an_older_directory_gets_a_ca_for_kubelets_and_keeps_the_rest() {
     }
 }
 
-/// It is one signer's: the server starts, whatever is there.
+/// Only its signers depend on it: the server starts regardless.
 #[test]
 fn a_bad_ca_for_kubelets_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn a_bad_ca_for_kubelets_is_left_alone() {
         assert_eq!(fs::read_to_string(path).ok().as_deref(), damage);
         files.iter().zip(&good).for_each(|(file, good)| fs::write(file, good).unwrap());
     }
-    // One that has expired, beside others that have not.
+    // One expired certificate next to valid ones.
     let old = tempfile::tempdir().unwrap();
     written_files(old.path(), &site(), NOW - AUTHORITY_LIFETIME - Duration::DAY);
     for file in &files {
@@ -205,7 +205,7 @@ fn completes_a_directory_that_a_crash_left_half_made() {
     let prepared = start(&complete, &site(), NOW).unwrap();
     let order = prepared.written.clone();
     drop(prepared);
-    // A crash leaves the first so many files, in the order in which they were to appear.
+    // A crash leaves the first `survivors` files, in the order of writing.
     for survivors in 0..order.len() {
         let root = directory.path().join(survivors.to_string());
         fs::create_dir_all(root.join("pki")).unwrap();
@@ -244,7 +244,7 @@ fn issues_anew_what_no_longer_fits() {
     }
 }
 
-/// Names of the files that a renewal while running has written.
+/// Returns the names of the files that a renewal at run time has written.
 fn renewed(data: &DataDir, now: OffsetDateTime) -> Vec<String> {
     let root = data.layout.root();
     let renewal = data.renewal();
@@ -270,12 +270,12 @@ fn a_server_that_runs_for_years_renews_what_it_has() {
         let now = NOW + Duration::days(day);
         let written = renewed(&data, now);
         count += usize::from(!written.is_empty());
-        // With jitter, on one day or on two.
+        // Jitter can spread them over two days.
         assert!(written.iter().all(|name| RENEWED.contains(&name.as_str())), "{written:?}");
         for (name, authority) in [("server.crt", "ca.crt"), ("admin.crt", "client-ca.crt")] {
             let (leaf, ends) = (certificate(name), certificate(authority).validity().not_after());
             let left = leaf.validity().not_after() - now;
-            // Long before the end, until the authority ends.
+            // Renewed long before expiry, until the CA itself expires.
             assert!(leaf.validity().contains(now), "{name} on day {day}");
             assert!(left >= Duration::days(120) || leaf.validity().not_after() == ends, "{left}");
         }
@@ -289,7 +289,7 @@ fn a_server_that_runs_for_years_renews_what_it_has() {
     for (name, bytes) in &first {
         assert_eq!(last.get(name) == Some(bytes), !RENEWED.contains(&name.as_str()), "{name}");
     }
-    // When the authority has ended, that is said, and nothing is written.
+    // If the CA has expired, an error is reported and nothing is written.
     let late = NOW + Duration::days(3651);
     let error = data.renewal().renew(late).unwrap_err().to_string();
     assert!(error.contains("ca.crt is valid from "), "{error}");
@@ -313,7 +313,8 @@ fn a_renewal_survives_a_crash_at_every_step() {
     let data = start(&after, &site(), NOW).unwrap();
     let order = data.renewal().renew(late).unwrap();
     assert_eq!(order.len(), 3);
-    // A crash leaves the first so many files new, and perhaps the next one half written beside it.
+    // A crash leaves the first `survivors` files new, and possibly the temporary file of the next
+    // one.
     for survivors in 0..order.len() {
         let root = directory.path().join(survivors.to_string());
         copy(&before, &root);
@@ -327,7 +328,7 @@ fn a_renewal_survives_a_crash_at_every_step() {
     }
 }
 
-/// Somebody replaces files while the server runs: nothing is made in their place.
+/// If files are replaced while the server runs, missing ones are not created.
 #[test]
 fn a_renewal_makes_nothing_that_is_missing() {
     let directory = tempfile::tempdir().unwrap();
@@ -405,7 +406,7 @@ fn refuses_pairs_that_do_not_match_and_touches_nothing() {
     let (good, other) = (directory.path().join("good"), directory.path().join("other"));
     written_files(&good, &site(), NOW);
     written_files(&other, &site(), NOW);
-    // (file, what it becomes, files the error must name)
+    // (file, new contents, files that the error must name)
     let swap = |name: &str| fs::read(other.join(name)).unwrap();
     let table = [
         ("pki/ca.key", Some(swap("pki/ca.key")), &["ca.crt", "ca.key"][..]),

@@ -22,7 +22,7 @@ pub struct NewUser<'a> {
     pub groups: &'a [String],
     /// Requested expiry; shortened to the expiry of the client CA.
     pub expires: OffsetDateTime,
-    /// Where the server is; none for where the administrator finds it.
+    /// URL of the server; `None` for that in the administrator's kubeconfig.
     pub server: Option<&'a str>,
     /// File of the CA that the server is verified with; `None` for that of the data directory.
     pub certificate_authority: Option<&'a Path>,
@@ -30,13 +30,13 @@ pub struct NewUser<'a> {
 
 /// A kubeconfig for a new user.
 pub struct UserCredential {
-    /// The text of the file.
+    /// Contents of the kubeconfig, including the private key.
     pub kubeconfig: Zeroizing<String>,
-    /// When the certificate ends: never after its authority.
+    /// Expiry of the certificate, never after that of its CA.
     pub until: OffsetDateTime,
 }
 
-/// Makes a key and a certificate and puts them into a kubeconfig. Nothing is written.
+/// Generates a key and a certificate and returns them in a kubeconfig. Writes no files.
 pub fn create_user_credential(
     layout: &DataDirLayout,
     user: &NewUser<'_>,
@@ -99,7 +99,7 @@ fn authority(layout: &DataDirLayout) -> Result<CertificateAuthority> {
         .with_context(|| format!("{} do not match", paths.both()))
 }
 
-/// The address in the administrator's kubeconfig.
+/// Reads the server's URL from the administrator's kubeconfig.
 fn server_url(layout: &DataDirLayout) -> Result<String> {
     let path = layout.kubeconfig();
     let text = read(&path)?.with_context(|| {

@@ -13,7 +13,7 @@ fn certificate(days: i64) -> String {
     windlass_testkit::ca_with_validity("c", validity).certificate().to_pem()
 }
 
-/// A clock in days from now.
+/// Returns a clock that is set in days from now.
 fn clock() -> (Arc<AtomicI64>, Clock) {
     let days = Arc::new(AtomicI64::new(0));
     let read = days.clone();
@@ -59,7 +59,7 @@ fn an_end_is_reported_early_daily_and_when_it_has_come() {
         (336, 1),
         (336, 0),
         (337, 1),
-        // It has expired: this is another message.
+        // The message changes when the certificate has expired.
         (366, 1),
         (366, 0),
         (367, 1),

@@ -1,5 +1,5 @@
-//! The certificates that the server itself depends on: renewed in time if they are its own, and
-//! reported before they end if they are not.
+//! Certificates that the server depends on: its own are renewed, and others are reported before
+//! they expire.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::ServerSettings;
 use crate::datadir::CertificateRenewal;
 use crate::expiry::{CertificateRole, ExpiryMonitor, MonitoredCertificate};
 
-/// How often to look whether something is due. By the wall clock, which jumps when a machine wakes up.
+/// Interval of checks by the wall clock, which jumps when a machine resumes from sleep.
 const LOOK: Duration = Duration::from_secs(60);
-/// How often the same failure is logged.
+/// Interval at which the same failure is logged again.
 const REPEAT: time::Duration = time::Duration::HOUR;
 
 /// Renews and reports certificates while the server runs.
@@ -22,7 +22,7 @@ pub struct CertificateMaintainer {
     renewal: CertificateRenewal,
     pub monitor: ExpiryMonitor,
     clock: Clock,
-    /// A renewal that failed is tried again, whatever part of it was done.
+    /// Time and message of the last failure; a failed renewal is retried completely.
     failed: Mutex<Option<(OffsetDateTime, String)>>,
 }
 
@@ -40,18 +40,18 @@ impl CertificateMaintainer {
         Self { renewal, monitor, clock, failed: Mutex::default() }
     }
 
-    /// Looks at all certificates now and then; does not end.
+    /// Checks all certificates periodically; runs until it is cancelled.
     pub async fn run(self: Arc<Self>) {
         loop {
             let certificates = self.clone();
-            // A panic in there is caught by the runtime, and the next round tries again.
+            // The runtime catches a panic, and the next round retries.
             let _ = tokio::task::spawn_blocking(move || certificates.renew_and_report()).await;
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Renews what is due, and reports what ends. The server reads its certificate again when the file
-    /// changes.
+    /// Renews due certificates and reports expiring ones. The server reloads its certificate when
+    /// the file changes.
     fn renew_and_report(&self) {
         let now = (self.clock)();
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl CertificateMaintainer {
     }
 }
 
-/// What the server depends on.
+/// Lists the certificates that the server depends on.
 fn monitored(settings: &ServerSettings, custom: &[CustomSigner]) -> Vec<MonitoredCertificate> {
     let layout = &settings.data.layout;
     let mut all = Vec::new();
@@ -138,7 +138,7 @@ fn monitored(settings: &ServerSettings, custom: &[CustomSigner]) -> Vec<Monitore
     all
 }
 
-/// The CAs of custom signers.
+/// Returns the CAs of custom signers, for monitoring.
 pub fn signer_cas(custom: &[CustomSigner]) -> impl Iterator<Item = MonitoredCertificate> {
     custom.iter().map(|signer| {
         MonitoredCertificate::signer(signer.custom.name.as_str(), signer.ca.certificate_file())
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::serve::tests::data;
 
-    /// As a process that runs on while the clock does, for a year and a day.
+    /// Simulates a process that runs for a year and a day.
     #[test]
     fn a_server_never_shows_an_expired_certificate() {
         let directory = tempfile::tempdir().unwrap();
@@ -176,7 +176,7 @@ mod tests {
         certificates.renew_and_report();
         assert_eq!(serving().der(), first.der(), "nothing is due");
 
-        // While it cannot be renewed, it is tried again.
+        // A failed renewal is retried.
         days.store(250, SeqCst);
         let key = data.layout.pki_file("client-ca.key");
         let good = fs::read(&key).unwrap();

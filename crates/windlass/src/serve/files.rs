@@ -1,4 +1,4 @@
-//! What is read from files, at the start and again when they change.
+//! Loads files at start and again when they change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use windlass_server::{Authenticator, TokenFile};
 use super::{ServerSettings, ServiceAccountKeys, TlsFiles};
 use crate::cli::AccessArgs;
 
-/// The TLS configuration of a certificate and key.
+/// Loads the TLS configuration from a certificate and key.
 pub fn load_tls_config(files: &TlsFiles) -> Result<rustls::ServerConfig> {
     let certificate = read(&files.certificate)?;
     let key = read(&files.key)?;
@@ -61,7 +61,8 @@ fn front_proxy(access: &AccessArgs) -> Result<Option<FrontProxy>> {
     }))
 }
 
-/// Refuses proxies that any client could pass for: who has a certificate could then be anybody.
+/// Fails if any client could authenticate as a front proxy: every certificate holder could then
+/// impersonate any user.
 pub fn check_apart(clients: &ClientCas, proxies: &ClientCas, names: &[String]) -> Result<()> {
     if names.is_empty() && clients.overlaps(proxies) {
         bail!(
@@ -73,7 +74,7 @@ pub fn check_apart(clients: &ClientCas, proxies: &ClientCas, names: &[String]) -
     Ok(())
 }
 
-/// The CAs that may vouch for clients.
+/// Loads the CAs that verify client certificates.
 pub fn client_cas(path: &Path) -> Result<ClientCas> {
     let pem = read(path)?;
     let cas: Vec<CertificateDer<'static>> =
@@ -81,19 +82,19 @@ pub fn client_cas(path: &Path) -> Result<ClientCas> {
     ClientCas::new(&cas).with_context(|| path.display().to_string())
 }
 
-/// The users of a token file.
+/// Loads the users of a static token file.
 pub fn tokens(path: &Path) -> Result<TokenFile> {
     let text = String::from_utf8(read(path)?).with_context(|| path.display().to_string())?;
     TokenFile::parse(&text).with_context(|| path.display().to_string())
 }
 
-/// The key that signs service-account tokens.
+/// Loads the key that signs service-account tokens.
 pub fn signing_key(keys: &ServiceAccountKeys) -> Result<PrivateKey> {
     PrivateKey::from_pem(&read(&keys.signing)?).with_context(|| keys.signing.display().to_string())
 }
 
-/// The keys that service-account tokens are verified with: those that are named, and `signing`, the one
-/// that signs.
+/// Loads the keys that verify service-account tokens: the configured ones, and the signing key
+/// `signing`.
 pub fn verifying_keys(keys: &ServiceAccountKeys, signing: &PublicKey) -> Result<Vec<PublicKey>> {
     let mut all = vec![signing.clone()];
     for path in &keys.verifying {

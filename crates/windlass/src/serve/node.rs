@@ -1,4 +1,4 @@
-//! The node agent beside the server: this machine as a node of its own server.
+//! Embedded node agent: registers this machine as a node of its own server.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use windlass_server::{MASTERS, User};
 use crate::commands::token::bindings::BootstrapBinding;
 use crate::datadir::DataDirLayout;
 
-/// How long to wait before beginning anew.
+/// Delay before a failed agent is restarted.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What the node is to be.
+/// Settings of the embedded node agent.
 pub struct EmbeddedNode {
     name: String,
     projections: Option<(PathBuf, HostProjections)>,
@@ -34,7 +34,7 @@ pub struct EmbeddedNode {
 }
 
 impl EmbeddedNode {
-    /// A node of this name, with the volumes of a file. A bad file is told of here.
+    /// Creates the settings of a node with a host projections file; fails if the file is invalid.
     pub fn new(
         name: &str,
         projections: Option<&Path>,
@@ -53,14 +53,14 @@ impl EmbeddedNode {
     }
 }
 
-/// Reads the volumes of a machine.
+/// Reads a host projections file.
 pub fn read_projections(path: &Path) -> Result<(PathBuf, HostProjections)> {
     let projections = windlass_node::projections::read(path, &FileSystem::default());
     let projections = projections.context("--projections")?;
     Ok((path.to_owned(), projections))
 }
 
-/// What is turned off in an agent when it is turned off in a server.
+/// Derives the agent's feature gates from those of the server.
 pub fn gates(features: ServerFeatureGates) -> FeatureGates {
     FeatureGates {
         cluster_trust_bundle_projection: features.cluster_trust_bundle_projection,
@@ -68,10 +68,10 @@ pub fn gates(features: ServerFeatureGates) -> FeatureGates {
     }
 }
 
-/// Runs an agent until it is told to end. Whatever becomes of it, the server goes on.
+/// Runs an agent until it is stopped. Its failures do not affect the server.
 ///
-/// It asks for its first certificate with the administrator's kubeconfig, which is there anyway; no
-/// token is needed. It speaks to the server as any other node does.
+/// It requests its first certificate with the administrator's kubeconfig, so no token is needed. It
+/// connects to the server like any other node.
 pub fn start(
     node: EmbeddedNode,
     layout: &DataDirLayout,
@@ -88,7 +88,8 @@ pub fn start(
                 tracing::warn!("cannot approve the node's certificate automatically: {error:#}");
             }
             loop {
-                // The server may be somewhere else than last time; the administrator's knows.
+                // The server's address may have changed; the administrator's kubeconfig has the
+                // current one.
                 let _ = std::fs::remove_file(layout.node("kubeconfig"));
                 match windlass_node::run(options(&node, &layout), down.clone()).await {
                     Ok(()) => return,

@@ -21,8 +21,8 @@ fn certificate(data: &DataDir, name: &str) -> Certificate {
     Certificate::from_pem(&fs::read(data.layout.pki_file(name)).unwrap()).unwrap()
 }
 
-/// Whatever a signer is asked for, it is not from the CA that clients verify the server with, nor
-/// is a serving certificate from the one that the server verifies clients with.
+/// No signer uses the CA with which clients verify the server, and no serving certificate is issued
+/// by the CA with which the server verifies clients.
 #[test]
 fn only_the_server_itself_has_a_certificate_of_the_serving_ca() {
     let directory = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ fn only_the_server_itself_has_a_certificate_of_the_serving_ca() {
         };
         assert_eq!(ca.certificate().der(), wanted.der(), "{signer:?}");
     }
-    // With a CA that is not the one of the other servers, these two sign nothing.
+    // With a CA that differs from the recorded one, these two signers sign nothing.
     let other = plane_fingerprint_of_nobody();
     for BuiltInSigner { signer, ca } in built_in_signers(&data.layout, Some(other), &system_clock())
     {

@@ -1,4 +1,4 @@
-//! A TCP balancer as simple as one can be: in turn, to whoever takes the connection.
+//! A minimal TCP load balancer: round robin over the servers that accept connections.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-/// How long a server may take to take a connection.
+/// Timeout for connecting to a server.
 const CONNECT: Duration = Duration::from_millis(500);
 
-/// Starts one for these servers; it goes with the runtime.
+/// Starts a balancer for these servers; it stops with the runtime.
 pub async fn start(servers: [SocketAddr; 2]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         for turn in 0.. {
-            // A client that has gone away again is no reason to stop.
+            // A client that has disconnected must not stop the balancer.
             let Ok((client, _)) = listener.accept().await else { continue };
             tokio::spawn(serve(client, [servers[turn % 2], servers[(turn + 1) % 2]]));
         }

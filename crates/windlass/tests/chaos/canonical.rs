@@ -1,4 +1,4 @@
-//! Objects as texts that can be compared, whoever shows them.
+//! Canonical text of objects, comparable between all observers.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 use crate::check::{CONFIG_MAPS, REQUESTS, request_content};
 use crate::history::{Content, StoreChange};
 
-/// Where etcd has the config maps and the requests.
+/// Key prefixes of config maps and certificate signing requests in etcd.
 const PREFIXES: [(&str, &str); 2] = [
     ("/windlass/core/configmaps/chaos/", CONFIG_MAPS),
     ("/windlass/certificates.k8s.io/certificatesigningrequests/", REQUESTS),
 ];
 
-/// A change of etcd, if it is one of those that somebody looks at.
+/// Converts a change of etcd; `None` if the checker does not use the key.
 pub fn change(change: windlass_testkit::etcd::KeyChange) -> Option<StoreChange> {
     let (name, resource) = PREFIXES
         .iter()
@@ -23,7 +23,7 @@ pub fn change(change: windlass_testkit::etcd::KeyChange) -> Option<StoreChange> 
     Some(StoreChange { revision: change.revision, key: format!("{resource}/{name}"), content })
 }
 
-/// What matters of an object.
+/// Returns the parts of an object that the checker compares.
 pub fn content(resource: &str, object: &Value) -> Content {
     if resource == CONFIG_MAPS {
         return object["data"]["value"].as_str().unwrap_or_default().to_owned();

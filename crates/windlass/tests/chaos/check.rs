@@ -1,8 +1,9 @@
-//! The checker: a pure function of a history. It knows what the store promises and nothing of how it is done.
+//! The checker: a pure function of a history. It knows the guarantees of the store and nothing of
+//! its implementation.
 //!
-//! What etcd says that it stored is the truth. Each write has a revision of its own, so that all that
-//! anybody was told can be looked up: [`timeline`] is the truth by revision and by key, [`bounds`] says which
-//! revisions a moment can have had, and the other modules hold one sort of promise each.
+//! The changes that etcd reports are the truth. Each write has its own revision, so that every
+//! observation can be looked up: [`timeline`] has the truth by revision and by key, [`bounds`] the
+//! revisions that are possible at a time, and each other module checks one kind of guarantee.
 
 mod bounds;
 mod final_state;
@@ -24,66 +25,66 @@ use super::history::ChaosHistory;
 pub use self::issuance::{BY_HAND, content as request_content};
 pub use self::outages::table;
 
-/// Config maps are written by the traffic alone, and no content twice.
+/// Only the traffic writes config maps, and never the same content twice.
 pub const CONFIG_MAPS: &str = "configmaps";
-/// Requests for certificates, which the controllers write too.
+/// Certificate signing requests, which the controllers also write.
 pub const REQUESTS: &str = "certificatesigningrequests";
 
 /// A consistency guarantee that the checker verifies on a recorded history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConsistencyRule {
-    /// What was acknowledged is stored, as it was acknowledged.
+    /// Acknowledged writes are stored as acknowledged.
     AcknowledgedIsStored,
-    /// What was refused is not stored.
+    /// Refused writes are not stored.
     RefusedIsNotStored,
-    /// What is stored was asked for by somebody, and stored once.
+    /// Every stored change was requested by a client and stored once.
     StoredWasAskedFor,
-    /// A write changes the version that it said, and no other.
+    /// A conditional write changes only the version that it names.
     ConditionsHold,
-    /// A write comes after everything that anybody had seen before it was asked for.
+    /// A write has a higher revision than everything observed before its request.
     RevisionsGrow,
-    /// A read shows what was there at its revision.
+    /// A read returns the state at its revision.
     ReadsAreTrue,
-    /// A read without a version is as new as anything that anybody had seen before it.
+    /// A read without a version is at least as new as anything observed before it.
     ReadsAreFresh,
-    /// A read of any version is never older than what its server has shown before.
+    /// A read of any version is never older than what its server returned before.
     ServersDoNotGoBack,
-    /// Nothing is shown that was asked for only later.
+    /// No response contains a change that was requested later.
     NothingFromTheFuture,
-    /// A watch tells in the order of revisions.
+    /// A watch delivers events in the order of revisions.
     WatchOrdered,
-    /// A watch tells nothing twice.
+    /// A watch delivers no event twice.
     WatchUnique,
-    /// A watch leaves nothing out.
+    /// A watch omits no event.
     WatchComplete,
-    /// A watch tells what happened.
+    /// A watch delivers only changes that happened.
     WatchTrue,
-    /// A bookmark stands behind everything up to its revision.
+    /// A bookmark follows all events up to its revision.
     WatchBookmarks,
-    /// A watch goes on where the last one ended, to the end.
+    /// A watch resumes where the previous one ended, until the end.
     WatchResumed,
-    /// A request gets one certificate and keeps it.
+    /// A request gets one certificate, which never changes.
     IssuedOnce,
-    /// There is no certificate without an approval before it.
+    /// Every certificate was preceded by an approval.
     IssuedIfApproved,
-    /// In the end everybody who asked has a certificate.
+    /// In the end, every request has a certificate.
     IssuedAtLast,
-    /// In the end all servers show the same, which is what is stored.
+    /// In the end, all servers return the stored state.
     Converged,
-    /// With a quorum there is always a server that takes writes, but for a bounded time.
+    /// With a quorum, the time without a server that accepts writes is bounded.
     Available,
-    /// Who cannot be served is told so in the way that clients know.
+    /// Unavailable servers respond with errors that clients understand.
     RefusedProperly,
 }
 
-/// A promise that was not kept, and how.
+/// A violated rule, with a description.
 #[derive(Debug, Clone)]
 pub struct RuleViolation {
     pub rule: ConsistencyRule,
     pub what: String,
 }
 
-/// Everything that is wrong with a history.
+/// All violations in a history.
 #[derive(Debug, Default)]
 pub struct CheckResult {
     pub violations: Vec<RuleViolation>,
@@ -94,7 +95,7 @@ impl CheckResult {
         self.violations.push(RuleViolation { rule, what: what.into() });
     }
 
-    /// The first few of each rule, to be read.
+    /// Formats the first few violations of each rule.
     pub fn report(&self) -> String {
         let mut by_rule: BTreeMap<ConsistencyRule, Vec<&str>> = BTreeMap::new();
         for violation in &self.violations {
@@ -111,7 +112,7 @@ impl CheckResult {
     }
 }
 
-/// Holds a history against every promise.
+/// Checks a history against every rule.
 pub fn check(history: &ChaosHistory) -> CheckResult {
     let mut verdict = CheckResult::default();
     let timeline = StoreTimeline::new(&history.changes);

@@ -1,4 +1,4 @@
-//! A client that writes down everything that it asks for and what comes of it.
+//! A client that records its requests and their outcomes.
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ impl RecordingClient {
         .await
     }
 
-    /// Asks for a change of a config map.
+    /// Requests a change of a config map.
     pub async fn write(&mut self, request: OperationRequest) -> OperationOutcome {
         let body = match &request {
             OperationRequest::Create { key, content } => json!({
@@ -71,7 +71,7 @@ impl RecordingClient {
         self.request(request, &body).await
     }
 
-    /// Asks for anything with a body, and writes down what comes of it.
+    /// Sends a request with a body, and records its outcome.
     pub async fn request(&mut self, request: OperationRequest, body: &Value) -> OperationOutcome {
         let start = self.recorder.now();
         let answer = self.exchange(&request, body).await;
@@ -116,7 +116,7 @@ pub fn name(key: &str) -> &str {
     key.split_once('/').unwrap().1
 }
 
-/// The version of an object or a list.
+/// Returns the version of an object or a list.
 pub fn version(object: &Value) -> Option<Revision> {
     object["metadata"]["resourceVersion"].as_str()?.parse().ok()
 }
@@ -133,7 +133,7 @@ fn line(request: &OperationRequest) -> (Method, String, &'static str) {
             let resource = key.split('/').next().unwrap();
             (Method::POST, collection(resource).to_owned(), json)
         }
-        // All that is updated of a request is its approval.
+        // The only update of a certificate signing request is its approval.
         OperationRequest::Update { key, .. } if key.starts_with(REQUESTS) => {
             (Method::PUT, format!("{}/approval", object(key)), json)
         }
@@ -194,7 +194,7 @@ fn read(
         500 | 504 if request.writes() => {
             OperationOutcome::Unknown { code, retry_after, why: text.to_owned() }
         }
-        // Everything else says that nothing was done, and is held to it.
+        // All other statuses mean that nothing was changed, which the checker verifies.
         _ => OperationOutcome::Refused { code, retry_after },
     }
 }

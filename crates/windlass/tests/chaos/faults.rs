@@ -1,4 +1,4 @@
-//! What is broken, one thing at a time, while the traffic goes on.
+//! Injects faults, one at a time, while the traffic continues.
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use crate::traffic::ChaosTraffic;
 
 /// Number and duration of the faults of one run.
 pub struct FaultPlan {
-    /// Of each sort of kill and stop.
+    /// Number of faults of each kind of kill and stop.
     pub kills: usize,
-    /// Of each sort of partition.
+    /// Number of faults of each kind of partition.
     pub partitions: usize,
-    /// For how long a minority is cut off.
+    /// Duration of the isolation of a minority.
     pub minority: Duration,
-    /// For how long nobody has a quorum, at least.
+    /// Minimum duration without a quorum.
     pub majority: Duration,
 }
 
-/// A fault that has begun.
+/// A fault that has started.
 struct OngoingFault {
     name: String,
     start: u64,
@@ -50,7 +50,7 @@ impl FaultInjector<'_> {
         }
     }
 
-    /// What needs a network that can be cut.
+    /// Injects the faults that need a separable network.
     pub async fn run_partitions(&mut self, plan: &FaultPlan) {
         for _ in 0..plan.partitions {
             self.cut_off_leader(plan.minority).await;
@@ -73,7 +73,7 @@ impl FaultInjector<'_> {
         let leader = self.leader().await;
         let fault = self.start_fault("etcd's leader is stopped", true);
         self.world.cluster.members()[leader].pause().unwrap();
-        // Not waiting for anything: how long it stands still is what is varied.
+        // A deliberate sleep: the duration of the stop is varied.
         sleep(Duration::from_millis(rand::random_range(5_000..8_000))).await;
         self.world.cluster.members()[leader].resume().unwrap();
         self.end(fault).await;
@@ -82,13 +82,13 @@ impl FaultInjector<'_> {
     async fn kill_server(&mut self, server: usize) {
         let fault = self.start_fault(&format!("server {server} is killed"), false);
         self.world.kill_server(server);
-        // The moment at which it comes back is what is varied.
+        // The moment of the return is varied.
         sleep(Duration::from_millis(rand::random_range(100..1_500))).await;
         self.world.start_server(server);
         self.end(fault).await;
     }
 
-    /// The controllers that lead are killed or stopped, and others issue.
+    /// Kills or stops the leading controllers, so that others must issue.
     async fn interrupt_controllers(&mut self, stopped: bool) {
         let leading = self.world.leading_controllers().await;
         let how = if stopped { "stopped" } else { "killed" };
@@ -115,7 +115,7 @@ impl FaultInjector<'_> {
         }
     }
 
-    /// The leader reaches neither its peers nor the servers.
+    /// Isolates the leader from its peers and the servers.
     async fn cut_off_leader(&mut self, length: Duration) {
         let leader = self.leader_host().await;
         let cuts = other_members(leader).chain(SERVER_HOSTS).map(|other| (leader, other)).collect();
@@ -124,8 +124,8 @@ impl FaultInjector<'_> {
         self.end(fault).await;
     }
 
-    /// The leader is cut off with one of the servers, which reaches nobody else: it must not serve what
-    /// the others have long changed.
+    /// Isolates the leader together with one server: that server must not serve state that the
+    /// others have changed since.
     async fn cut_off_leader_and_server(&mut self, length: Duration) {
         let leader = self.leader_host().await;
         let [with, without] = SERVER_HOSTS;
@@ -159,7 +159,7 @@ impl FaultInjector<'_> {
 
     async fn partition_for(&self, cuts: Vec<(u8, u8)>, length: Duration) {
         self.set(&cuts, true);
-        // Not waiting for anything: this is how long it lasts.
+        // A deliberate sleep: the duration of the fault.
         sleep(length).await;
         self.set(&cuts, false);
     }
@@ -176,7 +176,7 @@ impl FaultInjector<'_> {
         }
     }
 
-    /// Waits until a server says of its health what it should.
+    /// Waits until a health endpoint of a server has the expected status.
     async fn wait_for_status(&self, server: usize, path: &str, wanted: u16) {
         let (begun, addresses) = (Instant::now(), &self.world.addresses);
         loop {
@@ -196,7 +196,7 @@ impl FaultInjector<'_> {
         OngoingFault { name: name.to_owned(), start, leader_change, no_quorum: false }
     }
 
-    /// Everything is there again: waits until it works.
+    /// Waits until everything works again after the fault was removed.
     async fn end(&mut self, fault: OngoingFault) {
         let healed = self.world.recorder.now();
         self.finish(fault, healed).await;
@@ -212,7 +212,7 @@ impl FaultInjector<'_> {
         self.world.record_store_changes();
     }
 
-    /// Waits until etcd has got over it: one thing is broken at a time.
+    /// Waits until etcd has recovered, so that only one fault is active at a time.
     async fn wait_until_healthy(&self) {
         let (begun, cluster) = (Instant::now(), &self.world.cluster);
         while !tokio::task::block_in_place(|| cluster.is_healthy()) {

@@ -1,4 +1,4 @@
-//! What everybody did and saw, written down as it happened, and kept in a file.
+//! Recorded operations and observations of all clients, stored in a file.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,16 +9,16 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// Microseconds since the history began.
+/// Microseconds since the start of the history.
 pub type Time = u64;
 
-/// A revision of the store; a resourceVersion.
+/// Revision of the store; a resourceVersion.
 pub type Revision = u64;
 
-/// What an object holds, as far as anybody cares: texts are compared and nothing else.
+/// Compared content of an object: opaque text.
 pub type Content = String;
 
-/// An object as a list shows it.
+/// An object as returned by a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListedObject {
     pub version: Revision,
@@ -28,20 +28,20 @@ pub struct ListedObject {
 /// Objects by key: the resource, a slash and the name.
 pub type Objects = BTreeMap<String, ListedObject>;
 
-/// Through which server somebody asked; those behind the balancer do not know.
+/// Server through which a request was sent; unknown behind the balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RequestRoute {
     Server(usize),
     Balancer,
 }
 
-/// One request and what came of it.
+/// A request and its outcome.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RecordedOperation {
     pub client: usize,
     pub via: RequestRoute,
     pub start: Time,
-    /// When the answer, or the certainty that none comes, was there.
+    /// Time of the response, or of the certainty that there is none.
     pub end: Time,
     pub request: OperationRequest,
     pub outcome: OperationOutcome,
@@ -58,12 +58,12 @@ pub enum OperationRequest {
 }
 
 impl OperationRequest {
-    /// Whether it changes something if it succeeds.
+    /// Returns whether success changes an object.
     pub fn writes(&self) -> bool {
         !matches!(self, Self::Get { .. } | Self::List { .. })
     }
 
-    /// What it writes, unless it only removes.
+    /// Returns the written content; `None` for a deletion.
     pub fn written_content(&self) -> Option<(&str, &Content)> {
         match self {
             Self::Create { key, content }
@@ -74,10 +74,10 @@ impl OperationRequest {
     }
 }
 
-/// How new a read has to be.
+/// Required freshness of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadVersion {
-    /// No resourceVersion: as new as anything that anybody was told before.
+    /// No resourceVersion: at least as new as any earlier response to any client.
     Newest,
     /// `resourceVersion=0`: any version the server has.
     Any,
@@ -87,27 +87,27 @@ pub enum ReadVersion {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OperationOutcome {
-    /// The write was made, at this revision.
+    /// The write succeeded at this revision.
     Written(Revision),
-    /// The object was deleted; nobody says at which revision.
+    /// The object was deleted, at an unknown revision.
     Deleted,
     Found(ListedObject),
-    /// There is no such object.
+    /// The object does not exist.
     Absent,
-    /// A create found the object there.
+    /// A create found an existing object.
     Exists,
-    /// An update or a delete found another version there.
+    /// An update or a delete found another version.
     Conflict,
     Listed {
         version: Revision,
         objects: Objects,
     },
-    /// Nothing was done, whatever the reason.
+    /// Nothing was changed, for any reason.
     Refused {
         code: u16,
         retry_after: bool,
     },
-    /// It may have been done, or may yet be. The code is 0 when there was no answer.
+    /// The change may have happened, or may still happen. The code is 0 if there was no response.
     Unknown {
         code: u16,
         retry_after: bool,
@@ -123,18 +123,18 @@ pub struct RecordedWatch {
     pub start: Time,
     pub resource: String,
     pub from: WatchStart,
-    /// Whether it goes on where the last watch of this client ended, or where its list did.
+    /// Whether it resumes where the client's previous watch or list ended.
     pub follows: bool,
     pub told: Vec<ObservedEvent>,
     pub end: WatchEnd,
 }
 
-/// What a watch began with.
+/// Starting point of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchStart {
-    /// What came after a revision.
+    /// Only changes after this revision.
     Revision(Revision),
-    /// All objects, up to a bookmark that says so.
+    /// All objects, followed by a bookmark that marks their end.
     State,
 }
 
@@ -156,25 +156,25 @@ pub enum WatchEventKind {
         key: String,
         content: Content,
     },
-    /// With what it held at last.
+    /// With the last content of the object.
     Deleted {
         key: String,
         content: Content,
     },
     Bookmark,
-    /// The bookmark after the objects that a watch began with.
+    /// The bookmark after the initial objects of a watch.
     InitialEnd,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchEnd {
-    /// The client had enough, the server ended it, or the connection broke.
+    /// The client or the server ended it, or the connection broke.
     Closed,
-    /// 410: what comes next is not known any more.
+    /// 410: the following changes are no longer available.
     Gone,
 }
 
-/// One change of the store, as etcd itself tells it.
+/// One change of the store, as reported by etcd.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreChange {
     pub revision: Revision,
@@ -183,22 +183,22 @@ pub struct StoreChange {
     pub content: Option<Content>,
 }
 
-/// Something that was done to the world.
+/// A fault that was injected into the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InjectedFault {
     pub name: String,
     pub start: Time,
-    /// When it was taken back.
+    /// Time at which the fault was removed.
     pub healed: Time,
-    /// When both servers took writes again.
+    /// Time at which both servers accepted writes again.
     pub end: Time,
-    /// Whether etcd needed another leader.
+    /// Whether etcd had to elect another leader.
     pub leader_change: bool,
-    /// Whether there was nobody who could take writes: then there is no bound to how long.
+    /// Whether no member could accept writes: then the outage is unbounded.
     pub no_quorum: bool,
 }
 
-/// What was there at the end, when nobody wrote any more.
+/// State of a server at the end, after all writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinalState {
     pub server: usize,
@@ -207,22 +207,22 @@ pub struct FinalState {
     pub objects: Objects,
 }
 
-/// Everything that is known about a run.
+/// Complete record of a run.
 #[derive(Debug, Clone, Default)]
 pub struct ChaosHistory {
     pub operations: Vec<RecordedOperation>,
     pub watches: Vec<RecordedWatch>,
-    /// In order of revision, from the beginning of the store.
+    /// In order of revision, from the start of the store.
     pub changes: Vec<StoreChange>,
     pub faults: Vec<InjectedFault>,
     pub rest: Vec<FinalState>,
-    /// When etcd took a write that came to it without a server.
+    /// Times at which etcd accepted a write that was sent without a server.
     pub probes: Vec<Time>,
-    /// etcd's own revision when everything was at rest.
+    /// Revision of etcd after all writes.
     pub newest: Revision,
 }
 
-/// A line of the file.
+/// A line of the history file.
 #[derive(Serialize, Deserialize)]
 enum HistoryLine {
     Operation(RecordedOperation),
@@ -235,7 +235,7 @@ enum HistoryLine {
 }
 
 impl ChaosHistory {
-    /// Writes it to a file, one thing a line.
+    /// Writes the history to a file, one entry per line.
     pub fn save(&self, path: &Path) -> std::io::Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -273,7 +273,7 @@ impl ChaosHistory {
     }
 }
 
-/// Where everybody writes down what they do.
+/// Shared recorder of all clients.
 #[derive(Clone)]
 pub struct HistoryRecorder {
     begun: Instant,
@@ -289,7 +289,7 @@ impl HistoryRecorder {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap()
     }
 
-    /// Writes something down, or looks something up.
+    /// Accesses the history under its lock.
     pub fn with<T>(&self, act: impl FnOnce(&mut ChaosHistory) -> T) -> T {
         act(&mut self.history.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! HTTPS for clients that must know whether a request can have reached a server.
+//! HTTPS for clients that must know whether a request may have reached a server.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use windlass_testkit::{HttpClient, HttpConnection, WatchStream};
 /// Bearer token of a member of `system:masters`.
 pub const TOKEN: &str = "chaos-token";
 
-/// How long a connection may take.
+/// Timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// How long a client waits for a response; more than the longest that a server lets one wait.
+/// Timeout for a response; longer than any timeout of the server.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// Why there is no response.
+/// Reason why there is no response.
 pub enum RequestFailure {
     /// The request was not sent.
     Unsent,
@@ -26,7 +26,7 @@ pub enum RequestFailure {
     Open(String),
 }
 
-/// A response that was read as JSON.
+/// A response decoded as JSON.
 pub struct JsonResponse {
     pub status: u16,
     pub retry_after: bool,
@@ -50,7 +50,7 @@ pub async fn request(
     send(&mut connection, method, path, "application/json", body).await
 }
 
-/// Sends a request with a JSON body, none when it is null.
+/// Sends a request with a JSON body, or without one if it is null.
 pub async fn send(
     connection: &mut HttpConnection,
     method: Method,

@@ -1,9 +1,10 @@
-//! The distributed setup with everything that can break, broken: three etcd members, two servers and two
-//! processes of controllers, under clients that write, read, watch and ask for certificates.
+//! Chaos test of the distributed setup: three etcd members, two servers and two controller
+//! processes, with clients that write, read, watch and request certificates, while faults are
+//! injected.
 //!
-//! Everything that anybody does or sees is written down ([`history`]), and a checker that knows nothing of
-//! the servers says afterwards whether the store kept its promises ([`check`]).
-//! `docs/chaos.md` tells how to run it and how to check a history again.
+//! All operations and observations are recorded ([`history`]), and a checker that is independent of
+//! the servers verifies the guarantees of the store afterwards ([`check`]). `docs/chaos.md`
+//! describes how to run it and how to check a history again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
@@ -30,10 +31,10 @@ use self::history::{ChaosHistory, FinalState, OperationOutcome, ReadVersion, Req
 use self::test_cluster::{ChaosCluster, PATIENCE, artifact_dir};
 use self::traffic::ChaosTraffic;
 
-/// A file with a history that is to be checked again.
+/// Path of a saved history to check again.
 const AGAIN: &str = "WINDLASS_CHAOS_HISTORY";
 
-// The clients must not wait for each other on a machine with few cores.
+// The clients must not block each other on a machine with few cores.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_store_keeps_its_promises_whatever_breaks() {
     let long = std::env::var_os("WINDLASS_LONG").is_some_and(|value| value == "1");
@@ -58,7 +59,7 @@ async fn the_store_keeps_its_promises_whatever_breaks() {
     check_history(&history, true);
 }
 
-/// Checks a history again that was kept when it failed.
+/// Checks a history that a failed run saved.
 #[test]
 fn a_kept_history_is_checked_again() {
     if let Some(path) = std::env::var_os(AGAIN) {
@@ -68,7 +69,7 @@ fn a_kept_history_is_checked_again() {
     }
 }
 
-/// Lists everything on both servers when nothing changes any more, and takes the history.
+/// Lists all objects on both servers after all changes, and returns the history.
 async fn wait_until_quiescent(world: &mut ChaosCluster) -> ChaosHistory {
     let begun = Instant::now();
     loop {
@@ -85,7 +86,7 @@ async fn wait_until_quiescent(world: &mut ChaosCluster) -> ChaosHistory {
             }
         }
         let newest = world.record_store_changes();
-        // A server that has to find out how new it is may leave a mark of that in etcd.
+        // A server that determines its freshness may write a marker to etcd.
         let same = rest.iter().all(|rest| rest.version == newest);
         if same || begun.elapsed() > PATIENCE {
             return world.recorder.with(|history| {
@@ -96,7 +97,7 @@ async fn wait_until_quiescent(world: &mut ChaosCluster) -> ChaosHistory {
     }
 }
 
-/// Fails if a promise was broken, and keeps the history then.
+/// Fails if a rule was violated, and saves the history in that case.
 fn check_history(history: &ChaosHistory, fresh: bool) {
     let count = |name: &str, number: usize| format!("{number} {name}");
     print_stderr(
@@ -120,7 +121,7 @@ fn check_history(history: &ChaosHistory, fresh: bool) {
     panic!("{}{kept}", verdict.report());
 }
 
-/// Says something to whoever runs the test, also if it passes.
+/// Prints a message for the user, even if the test passes.
 fn print_stderr(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

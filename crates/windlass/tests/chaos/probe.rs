@@ -1,4 +1,4 @@
-//! Somebody who writes to etcd without a server, so that it is known how long etcd alone was away.
+//! Writes to etcd without a server, to measure outages of etcd itself.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::history::HistoryRecorder;
 use crate::traffic::TrafficState;
 
 const PACE: Duration = Duration::from_millis(50);
-/// How long a member may take before another is asked.
+/// Timeout of a member before the next one is tried.
 const LIMIT: Duration = Duration::from_millis(250);
 
-/// Writes a key of no store, to one member after the other.
+/// Writes a key outside the store, to each member in turn.
 pub async fn run(members: Vec<String>, recorder: HistoryRecorder, shared: TrafficState) {
     for url in members.iter().cycle() {
         if shared.stopped() {

@@ -1,4 +1,4 @@
-//! What is broken: three etcd members, two servers, two processes of controllers and a balancer.
+//! The tested cluster: three etcd members, two servers, two controller processes and a balancer.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use crate::canonical;
 use crate::history::{HistoryRecorder, RequestRoute, Revision};
 use crate::http::{self, TOKEN};
 
-/// Longer than anything healthy takes, also on a busy machine.
+/// Longer than any healthy operation takes, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the servers are, behind the members of etcd.
+/// Host numbers of the servers, after those of the etcd members.
 pub const SERVER_HOSTS: [u8; 2] = [3, 4];
 
 const LEASE: &str =
@@ -27,13 +27,13 @@ const LEASE: &str =
 
 pub struct ChaosCluster {
     pub cluster: EtcdCluster,
-    /// Absent where this process may not make one; then everything is on loopback.
+    /// `None` if this process may not create one; then everything uses loopback.
     pub network: Option<HostNetwork>,
     servers: [Option<ChildProcess>; 2],
     controllers: [Option<ChildProcess>; 2],
     pub addresses: ServerAddresses,
     pub recorder: HistoryRecorder,
-    /// Up to where etcd was asked what it has stored.
+    /// Revision up to which changes of etcd were recorded.
     recorded_revision: Revision,
     dir: TempDir,
 }
@@ -56,7 +56,7 @@ impl ServerAddresses {
 }
 
 impl ChaosCluster {
-    /// Everything is started, and there is a namespace to write into.
+    /// Starts everything and creates a namespace for the traffic.
     pub async fn start() -> Self {
         let network = HostNetwork::is_permitted().then(|| HostNetwork::new(5).unwrap());
         let cluster = match &network {
@@ -74,7 +74,7 @@ impl ChaosCluster {
             None => free_address(),
         });
         let balancer = balancer::start(servers).await;
-        // Whom the first server trusts is known when it is there.
+        // The CA of the first server is known after its start.
         let first = launch(dir.path(), &cluster, network.as_ref(), servers[0], 0);
         let pki = |server: usize, file: &str| data(dir.path(), server).join("pki").join(file);
         fs::create_dir_all(data(dir.path(), 1).join("pki")).unwrap();
@@ -112,7 +112,7 @@ impl ChaosCluster {
         self.servers[server].take().unwrap().kill();
     }
 
-    /// Starts a server again; returns when it is ready.
+    /// Restarts a server; returns when it is ready.
     pub fn start_server(&mut self, server: usize) {
         let address = self.addresses.servers[server];
         let process =
@@ -146,7 +146,7 @@ impl ChaosCluster {
             "controllers".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--leader-elect-identity={which}"),
-            // It would put a config map among those of the traffic.
+            // It would create a config map among those of the traffic.
             "--controllers=*,-root-ca-certificate-publisher-controller".to_owned(),
             "--leader-elect-lease-duration=4s".to_owned(),
             "--leader-elect-renew-deadline=3s".to_owned(),
@@ -158,7 +158,7 @@ impl ChaosCluster {
         self.controllers[which] = Some(ChildProcess::spawn_guarded(words, &log));
     }
 
-    /// Which of the controllers leads.
+    /// Returns the index of the leading controller process.
     pub async fn leading_controllers(&self) -> usize {
         let begun = Instant::now();
         loop {
@@ -176,7 +176,7 @@ impl ChaosCluster {
         }
     }
 
-    /// Asks etcd what it has stored since it was last asked; returns its revision.
+    /// Records the changes of etcd since the last call; returns its revision.
     pub fn record_store_changes(&mut self) -> Revision {
         let (changes, newest) = tokio::task::block_in_place(|| {
             let begun = Instant::now();
@@ -194,7 +194,7 @@ impl ChaosCluster {
         newest
     }
 
-    /// Copies the logs to where they can be read when everything is over.
+    /// Copies the logs to a directory that outlives the test.
     fn save_logs(&self, to: &Path) -> std::io::Result<()> {
         fs::create_dir_all(to)?;
         for entry in fs::read_dir(self.dir.path())?.map_while(Result::ok) {
@@ -220,7 +220,7 @@ impl Drop for ChaosCluster {
     }
 }
 
-/// Where the history and the logs of what failed are kept.
+/// Directory for the history and the logs of a failed run.
 pub fn artifact_dir() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("chaos")
 }

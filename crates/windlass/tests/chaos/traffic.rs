@@ -1,4 +1,4 @@
-//! The clients: who writes, who reads, who asks for certificates. Who watches is in [`crate::watchers`].
+//! Clients that write, read and request certificates. [`crate::watchers`] has those that watch.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,16 +18,16 @@ use crate::probe;
 use crate::test_cluster::{ChaosCluster, PATIENCE};
 use crate::watchers::{ContinuousWatcher, CsrApprover, RandomWatcher};
 
-/// Two on each way to the servers.
+/// Two for each route to the servers.
 const WRITERS: usize = 6;
 const READERS: usize = 3;
 const ASKERS: usize = 2;
 const FOLLOWERS: usize = 3;
 const WANDERERS: usize = 2;
-/// So few objects that writers often meet.
+/// Few enough that writers often conflict.
 const OBJECTS: usize = 24;
 
-/// How long clients rest, so that the machine has time for the others too.
+/// Delays between requests, which leave CPU time for the other processes.
 const WRITE_PACE: Duration = Duration::from_millis(25);
 const READ_PACE: Duration = Duration::from_millis(40);
 const ASK_PACE: Duration = Duration::from_millis(400);
@@ -39,9 +39,9 @@ const WAYS: [RequestRoute; 3] =
 #[derive(Clone, Default)]
 pub struct TrafficState {
     pub stop: Arc<AtomicBool>,
-    /// The newest revision that any of them has seen.
+    /// Highest revision that any client has observed.
     newest: Arc<AtomicU64>,
-    /// How many certificates were seen.
+    /// Number of certificates observed so far.
     pub issued: Arc<AtomicU64>,
 }
 
@@ -64,7 +64,7 @@ pub struct ChaosTraffic {
     working: JoinSet<()>,
     following: JoinSet<()>,
     approving: JoinSet<()>,
-    /// Tells those who follow where the end is, of config maps and of requests.
+    /// Announces the final revisions of config maps and of requests to the watchers.
     until: watch::Sender<Option<[Revision; 2]>>,
 }
 
@@ -105,7 +105,7 @@ impl ChaosTraffic {
         Self { shared, working, following, approving, until }
     }
 
-    /// Waits until both servers have taken a write that was asked for after now.
+    /// Waits until both servers have accepted a write that was requested after the call.
     pub async fn wait_for_writes(&self, world: &ChaosCluster) {
         let (begun, now) = (Instant::now(), world.recorder.now());
         loop {
@@ -129,7 +129,7 @@ impl ChaosTraffic {
         }
     }
 
-    /// Waits until one more certificate was issued.
+    /// Waits until one more certificate is issued.
     pub async fn wait_for_issuance(&self) {
         let (begun, before) = (Instant::now(), self.shared.issued.load(Ordering::Relaxed));
         while self.shared.issued.load(Ordering::Relaxed) == before {
@@ -138,7 +138,7 @@ impl ChaosTraffic {
         }
     }
 
-    /// Ends the writing, waits for the last certificates, and lets those who watch see the end.
+    /// Stops the writers, waits for the last certificates, and lets the watchers reach the end.
     pub async fn finish(mut self, world: &mut ChaosCluster) {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.working.join_all().await;
@@ -162,7 +162,7 @@ impl ChaosTraffic {
             world.kill_controllers(which);
         }
         world.record_store_changes();
-        // Those who watch know now when they have everything.
+        // The watchers now know when they are complete.
         let end = world.recorder.with(|history| {
             [CONFIG_MAPS, REQUESTS].map(|resource| {
                 let mut changes = history.changes.iter().rev();
@@ -175,7 +175,7 @@ impl ChaosTraffic {
     }
 }
 
-/// Creates, changes and deletes objects that others write too.
+/// Creates, changes and deletes objects that other clients also write.
 async fn write(mut client: RecordingClient, shared: TrafficState) {
     for step in 0_u64.. {
         if shared.stopped() {
@@ -201,7 +201,7 @@ async fn write(mut client: RecordingClient, shared: TrafficState) {
     }
 }
 
-/// Reads in every way there is, now here, now there.
+/// Reads in all supported ways, through changing servers.
 async fn read(mut client: RecordingClient, shared: TrafficState) {
     while !shared.stopped() {
         sleep(READ_PACE).await;
@@ -224,7 +224,8 @@ async fn read(mut client: RecordingClient, shared: TrafficState) {
     }
 }
 
-/// Asks for certificates: of nodes, which the controllers approve, and others, which somebody has to.
+/// Requests certificates: of nodes, which the controllers approve, and others, which need manual
+/// approval.
 async fn request_certificates(mut client: RecordingClient, shared: TrafficState) {
     let cases = include_str!("../../../controllers/tests/loops/issuance.json");
     let cases: Vec<Value> = serde_json::from_str(cases).unwrap();

@@ -1,4 +1,4 @@
-//! The clients that watch: who follows everything, who looks here and there, who approves what comes.
+//! Clients that watch: continuously, at random, or to approve requests.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::history::{
 use crate::http;
 use crate::traffic::TrafficState;
 
-/// After so long without a word, who follows looks whether another server has more to say.
+/// Time without events after which a continuous watcher tries another server.
 const SILENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -28,9 +28,9 @@ struct OpenWatch {
     watch: RecordedWatch,
 }
 
-/// What is next of a watch.
+/// Next step of a watch.
 enum WatchStep {
-    /// It told something; this is the object.
+    /// An event with this object was received.
     Told(Value),
     Silence,
     End,
@@ -44,7 +44,7 @@ impl OpenWatch {
         follows: bool,
     ) -> Option<Self> {
         let start = client.recorder.now();
-        // Watches end by themselves now and then, and a bookmark says where.
+        // The server ends watches at their timeout, after a bookmark with the revision.
         let seconds = rand::random_range(2..8);
         let version = match from {
             WatchStart::Revision(from) => format!("resourceVersion={from}"),
@@ -79,7 +79,7 @@ impl OpenWatch {
         }
     }
 
-    /// The next event, written down.
+    /// Receives and records the next event.
     async fn next(&mut self, client: &RecordingClient, patience: Duration) -> WatchStep {
         let event = match timeout(patience, self.events.next()).await {
             Ok(Ok(Some(event))) => event,
@@ -111,14 +111,15 @@ impl OpenWatch {
         WatchStep::Told(event["object"].clone())
     }
 
-    /// Closes it and keeps what it told; returns where it has come to, `None` after a 410.
+    /// Closes the watch and records its events; returns the revision that it reached, `None` after
+    /// a 410.
     fn close(self, client: &RecordingClient) -> Option<Revision> {
         let gone = self.watch.end == WatchEnd::Gone;
         let told = &self.watch.told;
         let begun = told.iter().any(|told| told.news == WatchEventKind::InitialEnd);
         let from = match self.watch.from {
             WatchStart::Revision(from) => Some(told.last().map_or(from, |told| told.version)),
-            // Before it has told all there is, what it told last means nothing.
+            // Until the initial objects are complete, the last version has no meaning.
             WatchStart::State => told.last().map(|told| told.version).filter(|_| begun),
         };
         client.recorder.with(|history| history.watches.push(self.watch));
@@ -126,7 +127,7 @@ impl OpenWatch {
     }
 }
 
-/// Sees every change of a resource, from server to server.
+/// Observes every change of a resource, through changing servers.
 pub struct ContinuousWatcher {
     client: RecordingClient,
     resource: &'static str,
@@ -139,7 +140,7 @@ impl ContinuousWatcher {
         Self { client, resource, shared, position: None }
     }
 
-    /// Goes on until it has come to the end, once that is known.
+    /// Runs until it reaches the final revision, once that is known.
     pub async fn run(mut self, end: watch::Receiver<Option<[Revision; 2]>>) {
         let of_requests = self.resource == REQUESTS;
         let over = |position: Option<Revision>| {
@@ -164,7 +165,7 @@ impl ContinuousWatcher {
         }
     }
 
-    /// A watch from where the last one ended; from a list if that is not known.
+    /// Opens a watch where the previous one ended, or after a list if that is unknown.
     async fn open(&mut self) -> Option<OpenWatch> {
         if self.position.is_none() {
             let listed = self.client.list(self.resource, ReadVersion::Newest).await;
@@ -191,7 +192,7 @@ fn next_route(via: RequestRoute) -> RequestRoute {
     }
 }
 
-/// Looks at what there is, or at what was after some revision, and leaves again.
+/// Watches briefly, from the current state or from some revision.
 pub struct RandomWatcher {
     client: RecordingClient,
     shared: TrafficState,
@@ -208,7 +209,7 @@ impl RandomWatcher {
             let newest = self.shared.newest();
             let from = match rand::random_range(0..4) {
                 0 => WatchStart::State,
-                // What has yet to come can be waited for too.
+                // Watches can also start at a future revision.
                 1 => WatchStart::Revision(newest + rand::random_range(1..5)),
                 _ => WatchStart::Revision(newest.saturating_sub(rand::random_range(0..200)).max(1)),
             };
@@ -226,11 +227,11 @@ impl RandomWatcher {
     }
 }
 
-/// Approves the requests that wait for somebody.
+/// Approves the requests that need manual approval.
 pub struct CsrApprover {
     eyes: ContinuousWatcher,
     hands: RecordingClient,
-    /// Requests that it has yet to approve, as it last saw them.
+    /// Pending requests by name, as last observed.
     waiting: BTreeMap<String, Value>,
 }
 
@@ -260,7 +261,7 @@ impl CsrApprover {
         }
     }
 
-    /// Not one that follows for the history's sake: it is cut off when everything is issued.
+    /// Not a resuming watch for the history: it is cancelled when everything is issued.
     async fn open(&mut self) -> Option<OpenWatch> {
         let from = match self.eyes.position {
             Some(position) => WatchStart::Revision(position),

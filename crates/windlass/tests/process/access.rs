@@ -1,5 +1,5 @@
-//! Giving people access, as `docs/access.md` describes it: `windlass user add`, `windlass can-i`, and `kubectl` in the
-//! hands of those who got it.
+//! Access for users as in `docs/access.md`: `windlass user add`, `windlass can-i`, and `kubectl`
+//! with the created credentials.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,7 +19,7 @@ fn windlass(args: &[&str], path: Option<(&str, &Path)>) -> Output {
     command.output().unwrap()
 }
 
-/// A kubeconfig for a new user.
+/// Creates a kubeconfig for a new user.
 pub fn add_user(kubectl: &Kubectl, name: &str, groups: &[&str]) -> PathBuf {
     let place = kubectl.server.place();
     let file = place.path().join(format!("{name}.kubeconfig"));
@@ -34,7 +34,7 @@ pub fn add_user(kubectl: &Kubectl, name: &str, groups: &[&str]) -> PathBuf {
     file
 }
 
-/// The first word of the answer, the whole of it, and whether the exit code said yes.
+/// Returns the output, and whether the exit code means allowed.
 fn can_i(kubeconfig: &Path, args: &[&str]) -> (String, bool) {
     let asked = [&["can-i"], args].concat();
     let answer = windlass(&asked, Some(("--kubeconfig", kubeconfig)));
@@ -91,7 +91,7 @@ fn a_credential_is_written_where_one_stands() {
         "create",
         "selfsubjectaccessreviews",
     ]);
-    // The second time the first one is there.
+    // The second run finds the existing file.
     assert!(!command.current_dir(place.path()).output().unwrap().status.success());
     let (answer, yes) = can_i(&admin.kubeconfig, &["approve", "signers", "example.com/x"]);
     assert!(yes && answer.starts_with("yes"), "{answer}");
@@ -110,7 +110,8 @@ fn kubectl_auth_commands() {
     }
     assert!(admin.ok(&["auth", "can-i", "--list"]).contains("*.*"));
 
-    // As somebody else: what they may not do is refused, and so is acting for those who may not act.
+    // Impersonation: forbidden actions are refused, and so is impersonation by users without the
+    // permission.
     let refused = admin.fails(&["get", "secrets", "--as", "carol", "--as-group", "ops"]);
     assert!(refused.contains("User \"carol\" cannot list resource \"secrets\""), "{refused}");
     admin.ok(&["create", "clusterrolebinding", "ops-view", "--clusterrole=view", "--group=ops"]);
@@ -156,11 +157,11 @@ fn a_service_account_uses_its_token() {
 
     admin.ok(&["delete", "serviceaccount", "robot"]);
     admin.ok(&["create", "serviceaccount", "robot"]);
-    // The one of that name now is another.
+    // The present object of that name is a different one.
     unknown(&robot);
 }
 
-/// That the server does not know who this is, in kubectl's words for it.
+/// Asserts that the server does not know the user, according to kubectl's message.
 fn unknown(caller: &Kubectl) {
     let told = caller.fails(&["get", "configmaps"]);
     assert!(told.contains("Unauthorized") || told.contains("provide credentials"), "{told}");
@@ -175,7 +176,7 @@ fn reconciling_roles_with_kubectl() {
     assert!(told.contains("reader reconciled"), "{told}");
     let described = admin.ok(&["describe", "clusterrole", "reader"]);
     assert!(described.contains("configmaps"), "{described}");
-    // The administrator's role is put together from others.
+    // The administrator's role is aggregated from others.
     let rules = admin.json(&["get", "clusterrole", "admin"]);
     assert!(rules["aggregationRule"]["clusterRoleSelectors"].is_array(), "{rules}");
     assert!(rules["rules"].as_array().is_some_and(|rules| rules.len() > 5), "{rules}");

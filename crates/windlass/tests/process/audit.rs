@@ -1,11 +1,12 @@
-//! The audit log of a real process.
+//! Audit log of a real process.
 
 use hyper::Method;
 use serde_json::{Value, json};
 
 use crate::server::TestDataDir;
 
-/// Who was answered is in the file when the process has ended, however soon that was.
+/// Every answered request is in the file when the process has exited, even right after the
+/// response.
 #[tokio::test(flavor = "multi_thread")]
 async fn answered_requests_are_logged_at_shutdown() {
     let place = TestDataDir::new();

@@ -1,4 +1,4 @@
-//! What hostile clients send, over real sockets.
+//! Hostile input over real sockets.
 
 use std::time::{Duration, Instant};
 
@@ -22,10 +22,11 @@ fn head(method: &str, target: &str) -> String {
     )
 }
 
-/// The status line of the answer to raw bytes on a new connection; empty when there is none.
+/// Returns the status line of the response to raw bytes on a new connection; empty if there is
+/// none.
 async fn send_raw(http: &HttpClient, request: &[u8]) -> String {
     let mut stream = http.connect_tls().await.unwrap();
-    // Who sees at once that it is broken may answer and end before it has read all of it.
+    // The server may respond and close before it has read everything.
     let _ = stream.write_all(request).await;
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
@@ -56,11 +57,11 @@ async fn a_gibibyte_in_chunks() {
     flood("Transfer-Encoding: chunked\r\n", block.into()).await;
 }
 
-/// Send blocks until the server has had enough; it must say so, and must not have kept them.
+/// Sends blocks until the server rejects them; it must respond, and must not have buffered them.
 async fn flood(framing: &str, block: Bytes) {
     let server = TestServer::start();
     let http = server.http();
-    // The first request makes what is made once.
+    // The first request performs one-time initialization.
     http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     let before = server.memory_kib("VmHWM");
 
@@ -99,7 +100,7 @@ async fn cve_2026_73500_silent_and_slow_connections() {
     let silent_ones = if long() { 5_000 } else { 1_000 };
     let server = TestServer::start();
     let http = server.http();
-    // The first request makes what is made once.
+    // The first request performs one-time initialization.
     http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     let before = server.memory_kib("VmRSS");
     let opened = Instant::now();
@@ -112,13 +113,13 @@ async fn cve_2026_73500_silent_and_slow_connections() {
         let mut stream = http.connect_tls().await.unwrap();
         stream.write_all(b"GET /api HTTP/1.1\r\nHost: local").await.unwrap();
         slow.push(stream);
-        // These say nothing after the handshake, or only what HTTP/2 begins with.
+        // These send nothing after the handshake, or only the HTTP/2 preface.
         slow.push(http.connect_tls().await.unwrap());
         let mut stream = http.connect_tls().await.unwrap();
         stream.write_all(b"PRI * HTTP/2.0\r\n").await.unwrap();
         slow.push(stream);
     }
-    // They cost the others nothing.
+    // They do not delay other clients.
     let asked = Instant::now();
     assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
     assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
@@ -174,8 +175,7 @@ async fn cve_2022_3162_path_tricks() {
         let request = [&target, ADMIN_TOKEN.as_bytes(), b"\r\n\r\n"].concat();
         let answer = send_raw(&http, &request).await;
         let shown = target.escape_ascii();
-        // A redirect to the clean path, or hanging up, is an answer too; what it must not be is the
-        // object.
+        // A redirect to the clean path or a closed connection is acceptable; the object is not.
         let refused = matches!(status(&answer), 301 | 307 | 308 | 400..=499);
         assert!(refused || answer.is_empty(), "{answer:?} to {shown}");
     }
@@ -250,7 +250,7 @@ async fn broken_bodies() {
         connection.send(Method::POST, CONFIG_MAPS, "text/plain", "a".into()).await.unwrap();
     assert_eq!(status, 415);
 
-    // One more than Kubernetes allows.
+    // One more than the limit of Kubernetes.
     let copies: Vec<Value> = (0..10_001)
         .map(|_| json!({"op": "copy", "from": "/data", "path": "/metadata/annotations"}))
         .collect();

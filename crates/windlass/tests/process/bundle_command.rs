@@ -1,4 +1,4 @@
-//! Bundles by hand: `kubectl`, `windlass bundle status` and `windlass trust package`.
+//! Bundles on the command line: `kubectl`, `windlass bundle status` and `windlass trust package`.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn a_bundle_is_applied_listed_and_asked_about() {
             .unwrap();
     assert_eq!((&said["targets"], &said["outdated"]), (&said["upToDate"], &json!([])));
     assert_eq!(said["certificates"][0]["notAfter"], "2056-01-01T00:00:00Z");
-    // What is wrong is told, and so is where.
+    // Problems are reported with their location.
     let missing = bundle("missing", json!([{"configMap": {"name": "none", "key": "k"}}]));
     admin.ok_with(&missing, &["apply", "-f", "-"]);
     admin.ok(&["wait", "--for=condition=Synced=False", "bundle/missing", "--timeout=30s"]);
@@ -81,7 +81,7 @@ fn a_machine_s_store_is_a_package() {
     assert_eq!(status()["certificates"], 2);
     let version = status()["defaultCAVersion"].as_str().unwrap().to_owned();
     assert!(version.starts_with("system-7-"), "{version}");
-    // It is read again when it changes.
+    // The file is reloaded on change.
     let package = json!({"name": "system", "version": "8", "bundle": ROOT}).to_string();
     fs::write(&file, package).unwrap();
     let smaller = "--for=jsonpath={.status.certificates}=1";

@@ -1,4 +1,4 @@
-//! Bundles, by `windlass up` and kubectl, as trust-manager's users have them.
+//! Bundles with `windlass up` and kubectl, as trust-manager users know them.
 
 mod anchors;
 mod bundle_fixture;

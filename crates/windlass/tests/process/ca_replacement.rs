@@ -1,5 +1,5 @@
-//! The files of a CA change in every good and bad way while requests flow: every request gets a
-//! certificate, and it is from a pair that was good.
+//! CA files change in valid and invalid ways while requests arrive: every request gets a
+//! certificate, issued by a valid CA.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,18 +17,18 @@ use crate::signing::authority;
 use crate::traffic::{IssuanceTraffic, ObservedCertificate};
 
 const SWAPS: usize = 200;
-/// How soon a good pair is to be used.
+/// Time within which a valid pair must be used.
 const SOON: Duration = Duration::from_secs(2);
 const DELAYED: &str = "windlass.dev/SigningDelayed";
 
-/// A pair, and from when until when it was the last good one.
+/// A CA, and the period in which it was the last valid one.
 struct CaGeneration {
     authority: CertificateAuthority,
     from: Instant,
     until: Option<Instant>,
 }
 
-/// The folder of the files.
+/// The directory of the CA files.
 struct CaDirectory {
     folder: PathBuf,
     count: usize,
@@ -55,7 +55,7 @@ impl CaDirectory {
         self.folder.join("ca.key")
     }
 
-    /// Puts a good pair there, in one of the ways in which that is done. Returns its number.
+    /// Installs a valid pair in one of several ways. Returns its index.
     fn install_valid(&mut self, way: usize, lasts: i64) -> usize {
         self.count += 1;
         let authority = authority(&format!("ca-{}", self.count), -3600, lasts);
@@ -97,10 +97,10 @@ impl CaDirectory {
         }
     }
 
-    /// One after the other, where they are.
+    /// Overwrites the files in place, one after the other.
     fn write(&self, certificate: &str, key: &str) {
         for (file, text) in [(self.certificate(), certificate), (self.key_path(), key)] {
-            // Through a link it would be the file that the link leads to.
+            // Otherwise the write would change the target of the link.
             if file.is_symlink() {
                 fs::remove_file(&file).unwrap();
             }
@@ -117,7 +117,7 @@ impl CaDirectory {
         }
     }
 
-    /// Both at once, as kubelets mount secrets.
+    /// Replaces both files atomically, as kubelets update mounted Secrets.
     fn link(&self, certificate: &str, key: &str) {
         let name = format!("..{}", fs::read_dir(&self.folder).unwrap().count());
         let data = self.folder.join(&name);
@@ -133,7 +133,7 @@ impl CaDirectory {
         }
     }
 
-    /// With the folder around them.
+    /// Replaces the directory with the files.
     fn replace_folder(&self, certificate: &str, key: &str) {
         let (new, old) = (self.folder.with_extension("new"), self.folder.with_extension("old"));
         let _ = fs::remove_dir_all(&old);
@@ -144,7 +144,7 @@ impl CaDirectory {
         fs::rename(&new, &self.folder).unwrap();
     }
 
-    /// Whose certificate this is: the number of a good pair.
+    /// Returns the index of the valid pair that issued this certificate.
     fn issuer(&self, issued: &ObservedCertificate) -> Option<usize> {
         let certificate = Certificate::from_pem(&issued.certificate).unwrap();
         self.good.iter().rposition(|pair| pair.authority.has_issued(&certificate))
@@ -198,7 +198,7 @@ async fn no_certificate_is_from_a_bad_pair_and_none_is_lost() {
     assert!(!controllers.log().contains("PRIVATE"));
 }
 
-/// Waits for a certificate from a pair that was just put there.
+/// Waits for a certificate from the pair that was just installed.
 async fn wait_until_used(traffic: &IssuanceTraffic, files: &CaDirectory, number: usize) {
     let from = files.good[number].from;
     let mut known = 0;
@@ -217,8 +217,7 @@ async fn wait_until_used(traffic: &IssuanceTraffic, files: &CaDirectory, number:
     }
 }
 
-/// With a pair that has expired nothing can be signed; what waits for that is signed when there is a
-/// good one.
+/// An expired CA signs nothing; pending requests are signed when a valid one is installed.
 async fn pending_requests_are_woken(http: &HttpClient, files: &mut CaDirectory, round: usize) {
     files.install_valid(round, 2);
     let expires = Instant::now() + Duration::from_secs(2);

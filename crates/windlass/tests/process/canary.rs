@@ -1,8 +1,8 @@
-//! Secrets go in everywhere, and come out nowhere: not in the log at its most talkative, not in the
-//! audit log, not in metrics, not in the answers to requests that fail.
+//! Secrets must not leak: not in the trace log, the audit log, metrics, or responses to failed
+//! requests.
 //!
-//! Every secret that is sent is a canary: a random text that nothing else can contain. Afterwards all
-//! that the server has written is searched for them.
+//! Every secret that is sent is a canary: a random text that nothing else can contain. Afterwards
+//! all output of the server is searched for them.
 
 mod needles;
 mod requests;
@@ -21,7 +21,7 @@ use windlass_testkit::HttpClient;
 
 const AUDIT: &str = "audit.log";
 
-/// Who the tests are: tokens are secrets too.
+/// Bearer tokens of the tests, which are secrets too.
 struct CanaryTokens {
     admin: String,
     alice: String,
@@ -54,12 +54,13 @@ async fn cve_2019_11250_no_secret_is_ever_written_down() {
     for (name, text) in output_files(server.place()) {
         client.search(name, &text);
     }
-    // Without the log that a failing test would print: it is long, and it is in the findings.
+    // Drop the server first: a failing test would print its log, which is long and already in the
+    // findings.
     drop(server);
     assert!(client.findings.is_empty(), "{}", client.findings.join("\n"));
 }
 
-/// A server that logs all it can.
+/// Starts a server with maximum logging.
 fn start(tokens: &CanaryTokens) -> TestServer {
     let place = TestDataDir::new();
     let file = format!(
@@ -73,8 +74,8 @@ fn start(tokens: &CanaryTokens) -> TestServer {
     place.launch(command).unwrap_or_else(|place| panic!("it does not start:\n{}", place.log()))
 }
 
-/// The files that the server writes for people to read. Each must have something in it that shows
-/// that it was on.
+/// Returns the readable files that the server writes. Each must contain a text that proves that it
+/// was enabled.
 fn output_files(place: &TestDataDir) -> Vec<(&'static str, String)> {
     let files = [("server.log", "TRACE"), (AUDIT, "ResponseComplete")];
     files
@@ -87,8 +88,8 @@ fn output_files(place: &TestDataDir) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Events without what an impersonated user is said to be besides the name: that stands in the audit
-/// log on purpose, as it does in Kubernetes'.
+/// Removes the extra fields of impersonated users from events: the audit log contains them on
+/// purpose, as in Kubernetes.
 fn without_extra(events: &str) -> String {
     let without = |line: &str| {
         let mut event: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -103,7 +104,7 @@ fn without_extra(events: &str) -> String {
 struct CanaryClient {
     http: HttpClient,
     needles: CanaryStrings,
-    /// Where canaries were found, and the requests that were not what they were meant to be.
+    /// Leaked canaries, and requests with an unexpected status.
     findings: Vec<String>,
 }
 
@@ -112,7 +113,8 @@ impl CanaryClient {
         self.findings.extend(self.needles.find_leak(place, text));
     }
 
-    /// Sends a request and searches its answer, unless it went well: then what was sent may come back.
+    /// Sends a request and searches its response, unless it succeeded: then it may return what was
+    /// sent.
     async fn send(&mut self, http2: bool, asked: &CanaryRequest) -> (u16, String) {
         let response = if http2 {
             let mut sender = self.http.connect_http2().await.unwrap();
@@ -137,7 +139,7 @@ impl CanaryClient {
         (status, text)
     }
 
-    /// A token that the server itself made: used as it is, and with a changed signature.
+    /// Uses a token that the server issued: unchanged, and with a modified signature.
     async fn issue_and_use_token(&mut self, http2: bool, tokens: &CanaryTokens) {
         let accounts = "/api/v1/namespaces/default/serviceaccounts";
         let account = r#"{"metadata": {"name": "canary"}}"#;

@@ -1,4 +1,4 @@
-//! Certificates by `kubectl`: asking, approving, denying, publishing anchors.
+//! Certificates with `kubectl`: request, approve, deny, publish anchors.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn requests_are_approved_and_denied() {
     for words in ["kubernetes-admin", "example.com/people", "Approved"] {
         assert!(described.contains(words), "{words} in\n{described}");
     }
-    // What was decided stays decided.
+    // A decision cannot be changed.
     admin.fails(&["certificate", "deny", "good"]);
 
     let status =

@@ -1,4 +1,4 @@
-//! What all commands have in common: names, formats, addresses, interrupts, and errors in words.
+//! Common behavior of all commands: names, formats, addresses, interrupts, and readable errors.
 
 use std::fs;
 use std::panic::AssertUnwindSafe;
@@ -82,7 +82,7 @@ fn commands_take_the_names_and_print_the_formats() {
     assert!(windlass_ok(&admin, &["help", "issue"]).contains("--renew"));
 }
 
-/// A kubeconfig with the contexts `first` and `second`, of which `first` is the current one.
+/// Returns a kubeconfig with the contexts `first`, which is current, and `second`.
 fn two_contexts(first: &Kubectl, second: &Kubectl) -> Value {
     let mut merged =
         serde_json::json!({ "apiVersion": "v1", "kind": "Config", "current-context": "first" });
@@ -120,7 +120,7 @@ fn context_selects_the_server() {
     assert_eq!(tokens(&["--kubeconfig", file, "--context", "second"]), created);
     assert_eq!(tokens(&["--kubeconfig", file, "--context", "first"]), "");
     assert_eq!(tokens(&["--kubeconfig", file]), "", "the current context");
-    // Without --kubeconfig, the context is one of $KUBECONFIG.
+    // Without --kubeconfig, the context is looked up in $KUBECONFIG.
     let run = |context: &str| {
         let mut command = windlass(&first, &["token", "list", "-o", "name", "--context", context]);
         command.env("KUBECONFIG", file).output().unwrap()
@@ -137,7 +137,7 @@ fn an_interrupt_ends_with_130() {
     let admin = Kubectl::new();
     let mut issue = pending(&admin, "waits");
     let said = lines(issue.stderr.take().unwrap());
-    // The handler is in place when it says what it waits for.
+    // The signal handler is installed before this message.
     let mut heard = vec![said.recv_timeout(PATIENCE).unwrap()];
     let pid = Pid::from_raw(i32::try_from(issue.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();

@@ -1,5 +1,5 @@
-//! The controllers with the rights that `docs/running.md` gives them, and with those of Kubernetes' own
-//! role: enough, with not a single refusal.
+//! The controllers with the permissions of `docs/running.md`, and with those of the Kubernetes
+//! role: both are sufficient, without a single refusal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir};
 use crate::signing::authority;
 
-/// What the page about running has between the lines that mark YAML.
+/// Returns the YAML blocks of `docs/running.md`.
 fn documented() -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/running.md");
     let page = fs::read_to_string(page).unwrap();
@@ -21,20 +21,20 @@ fn documented() -> String {
     rest.split_once("```").unwrap().0.to_owned()
 }
 
-/// A server that writes down whom it refuses.
+/// Starts a server that audits refused requests.
 fn audited() -> Kubectl {
     let place = TestDataDir::new();
     let log = place.path().join("audit.log");
     Kubectl::with_server(server(place, ["--audit-log-path".as_ref(), log.as_os_str()]))
 }
 
-/// A kubeconfig of a service account of kube-system.
+/// Creates a kubeconfig for a service account in kube-system.
 fn account(admin: &Kubectl, name: &str) -> PathBuf {
     let token = admin.ok(&["--namespace=kube-system", "create", "token", name]);
     kubeconfig(&admin.server, name, token.trim())
 }
 
-/// That an account was refused nothing.
+/// Asserts that no request of an account was refused.
 fn was_never_refused(admin: &Kubectl, account: &str) {
     let log = fs::read_to_string(admin.server.place().path().join("audit.log")).unwrap();
     let user = format!("system:serviceaccount:kube-system:{account}");
@@ -45,7 +45,7 @@ fn was_never_refused(admin: &Kubectl, account: &str) {
     assert!(refused.is_none(), "{refused:?}");
 }
 
-/// Waits until kubectl finds something.
+/// Waits until the output of kubectl matches.
 fn wait_for_output(admin: &Kubectl, args: &[&str], good: impl Fn(&str) -> bool) -> String {
     let started = Instant::now();
     loop {
@@ -68,7 +68,7 @@ fn create(admin: &Kubectl, object: &Value) {
     admin.ok_with(&object.to_string(), &["create", "-f", "-"]);
 }
 
-/// A request of a node as a manifest.
+/// Returns the manifest of a node's request.
 fn request(name: &str) -> Value {
     let mut request = node_request(name);
     request["apiVersion"] = "certificates.k8s.io/v1".into();
@@ -76,7 +76,7 @@ fn request(name: &str) -> Value {
     request
 }
 
-/// Writes a CA that is valid for so many seconds.
+/// Writes a CA that is valid for this many seconds.
 fn write_ca(folder: &Path, seconds: i64) -> [String; 2] {
     let ca = authority("ca", -3600, seconds);
     let (certificate, key) = (folder.join("signer.crt"), folder.join("signer.key"));
@@ -107,11 +107,11 @@ fn the_documented_role_is_enough() {
     let ours = account(&admin, "windlass-controllers");
     let controllers = ControllersProcess::start(&admin.server, &ours, "ours", flags);
 
-    // Approved, signed, and deleted when the certificate has expired.
+    // Approved, signed, and deleted after the certificate has expired.
     create(&admin, &request("short"));
     issued(&admin, "short");
     wait_for_output(&admin, &["get", "csr", "-o", "name"], |names| !names.contains("short"));
-    // Told to wait, and signed in the end.
+    // Delayed at first, and signed in the end.
     create(&admin, &request("late"));
     wait_for_output(&admin, &["describe", "csr", "late"], |text| text.contains("SignerExpired"));
     write_ca(&folder, 3600);
@@ -120,14 +120,14 @@ fn the_documented_role_is_enough() {
         events.contains("SignerExpired")
     });
 
-    // A node that is not there, for a serving certificate.
+    // A serving certificate for a node that does not exist.
     let node = crate::signing::serving_request(&folder, "node-serving", "n1");
     admin.ok_with(&node, &["create", "-f", "-", "--as=system:node:n1", "--as-group=system:nodes"]);
     wait_for_output(&admin, &["describe", "csr", "node-serving"], |text| {
         text.contains("NodeNotFound")
     });
 
-    // The root CA, as it is and as it changes.
+    // The root CA, before and after a change.
     let maps = ["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"];
     wait_for_output(&admin, &["get", "configmaps", "-o", "name"], |names| {
         names.contains("kube-root-ca.crt")
@@ -139,7 +139,7 @@ fn the_documented_role_is_enough() {
     wait_for_output(&admin, &maps, |text| text == new);
     wait_for_output(&admin, &bundles, |names| names.lines().count() == 1 && names != old);
 
-    // A Bundle, in namespaces and for the cluster, and its end in one of them.
+    // A Bundle with targets in namespaces and in the cluster, and its removal from one of them.
     let root = authority("bundled", -60, 3600).certificate().to_pem();
     let target = json!({"configMap": {"key": "k"}, "clusterTrustBundle": {}});
     create(

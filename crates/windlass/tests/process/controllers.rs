@@ -1,4 +1,4 @@
-//! The fixture: `windlass controllers` as a process beside `windlass server`.
+//! Fixture: `windlass controllers` as a process next to `windlass server`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,16 +14,16 @@ use windlass_testkit::ChildProcess;
 
 use crate::server::{TestDataDir, TestServer};
 
-/// Where requests for certificates are.
+/// API path of the CertificateSigningRequests.
 pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// A process of controllers; killed when dropped.
+/// A controllers process; killed when dropped.
 pub struct ControllersProcess {
     process: ChildProcess,
 }
 
 impl ControllersProcess {
-    /// Starts one with a log of its own.
+    /// Starts the process with a separate log.
     pub fn start<F: AsRef<OsStr>>(
         server: &TestServer,
         kubeconfig: &Path,
@@ -41,12 +41,12 @@ impl ControllersProcess {
         self.process.signal(signal);
     }
 
-    /// How it ended, if it does within the time.
+    /// Returns the exit status; `None` after the timeout.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         self.process.wait(patience)
     }
 
-    /// A number of KiB from `/proc/PID/status`, such as `VmHWM`.
+    /// Returns a value in KiB from `/proc/PID/status`, such as `VmHWM`.
     pub fn memory_kib(&self, field: &str) -> u64 {
         self.process.memory_kib(field)
     }
@@ -56,7 +56,7 @@ impl ControllersProcess {
     }
 }
 
-/// `windlass server` on a place.
+/// Starts `windlass server` with a data directory.
 pub fn server<F: AsRef<OsStr>>(
     place: TestDataDir,
     flags: impl IntoIterator<Item = F>,
@@ -72,7 +72,7 @@ pub fn server<F: AsRef<OsStr>>(
     place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
 }
 
-/// A kubeconfig of this name for the bearer of a token.
+/// Writes a kubeconfig of this name that authenticates with a token.
 pub fn kubeconfig(server: &TestServer, name: &str, token: &str) -> PathBuf {
     let text = fs::read_to_string(server.kubeconfig()).unwrap();
     let lines = text.lines().filter(|line| !line.contains("client-"));
@@ -84,7 +84,7 @@ pub fn kubeconfig(server: &TestServer, name: &str, token: &str) -> PathBuf {
     file
 }
 
-/// The CA that signs client certificates of this server, as flags.
+/// Returns the flags for the CA that signs client certificates of this server.
 pub fn signing_flags(server: &TestServer) -> [String; 2] {
     let pki = |name: &str| server.place().data().join("pki").join(name).display().to_string();
     [
@@ -93,7 +93,8 @@ pub fn signing_flags(server: &TestServer) -> [String; 2] {
     ]
 }
 
-/// A request of a node for a client certificate, which is approved if the requester may join nodes.
+/// Returns a node's request for a client certificate, which is approved if the requester may join
+/// nodes.
 pub fn node_request(name: &str) -> Value {
     let cases = include_str!("../../../controllers/tests/loops/issuance.json");
     let cases: Vec<Value> = serde_json::from_str(cases).unwrap();

@@ -1,5 +1,5 @@
-//! `kill -9` of a server under load, again and again: nothing acknowledged is lost, no version is
-//! given out twice, and watches go on where they were.
+//! Kills a server under load repeatedly with `kill -9`: no acknowledged write is lost, no version
+//! is used twice, and watches resume.
 
 mod history;
 mod load;
@@ -41,7 +41,7 @@ async fn kill_repeatedly() {
         let http = server.http();
         let writers = start_writers(&http, round, history.newest());
         let following = start_followers(&http, followers, None);
-        // Not waiting for anything: the moment of the kill is what is varied.
+        // A deliberate sleep: the moment of the kill is varied.
         sleep(Duration::from_millis(rand::rng().random_range(50..600))).await;
         let place = server.kill();
         for life in
@@ -66,7 +66,7 @@ async fn kill_repeatedly() {
         );
     }
 
-    // One more change, so that the followers know when they have everything.
+    // One more change, so that the watchers know when they are complete.
     let last = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "w-last"}, "data": {"step": "0"}});
     let (status, last) = server.http().request(Method::POST, CONFIG_MAPS, last).await;
     assert_eq!(status, 201, "{last}");
@@ -104,7 +104,7 @@ fn start_followers(
     following
 }
 
-/// Everything there is, with the version of the list.
+/// Lists all objects, with the version of the list.
 async fn list(http: &HttpClient) -> (u64, BTreeMap<String, StoredObject>) {
     let (status, answer) = http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
     assert_eq!(status, 200, "{answer}");
@@ -125,7 +125,7 @@ fn version(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
-/// How often the object was changed, by its own account; 0 for what the sweep did not make.
+/// Returns the change counter in the object; 0 for objects of other origin.
 fn step(object: &Value) -> u32 {
     object["data"]["step"].as_str().and_then(|step| step.parse().ok()).unwrap_or(0)
 }

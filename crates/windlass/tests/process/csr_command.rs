@@ -1,4 +1,4 @@
-//! `windlass csr`: looking at requests for certificates and deciding on them.
+//! `windlass csr`: shows certificate signing requests and decides on them.
 
 use std::process::Stdio;
 use std::{fs, thread};
@@ -9,7 +9,7 @@ use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, wait};
 
-/// Requests that nobody has decided on.
+/// Creates requests that are pending approval.
 fn requests(admin: &Kubectl, signer: &str, names: &[&str]) {
     let folder = "../server/tests/api/conformance/fixtures/csr-p256.pem";
     let text = fs::read(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
@@ -46,7 +46,7 @@ fn requests_are_listed_shown_and_decided() {
         windlass_fails(&admin, &["csr", "deny", "good"])
             .contains("good is already approved and cannot be denied")
     );
-    // One that cannot be decided does not keep the others from it.
+    // A request that cannot be decided does not affect the others.
     let output = windlass(&admin, &["csr", "deny", "good", "none", "bad"]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("request \"none\" not found") && told.contains("2 of 3"), "{told}");
@@ -54,7 +54,7 @@ fn requests_are_listed_shown_and_decided() {
     assert!(admin.ok(&["get", "csr", "bad"]).contains("Denied"));
     assert_eq!(names(&["--pending"]), ["other"]);
 
-    // What kubectl decided looks the same.
+    // Decisions of kubectl look the same.
     admin.ok(&["certificate", "deny", "other"]);
     let table = windlass_ok(&admin, &["csr", "list"]);
     let ours = table.lines().map(|line| line.split_whitespace().last().unwrap());

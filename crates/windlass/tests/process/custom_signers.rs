@@ -1,4 +1,4 @@
-//! Signers of the user's own, as the page about them says.
+//! Custom signers, as in the documentation page.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -9,17 +9,17 @@ use crate::signing::{authority, client_request};
 
 const PAGE: &str = include_str!("../../../../docs/signers.md");
 
-/// A text of this kind in the page, after so many others.
+/// Returns a code block of this language in the page, after `others` of the same language.
 fn code_block(kind: &str, others: usize) -> &'static str {
     let text = PAGE.split(&format!("```{kind}\n")).nth(others + 1).unwrap();
     text.split_once("```").unwrap().0
 }
 
-/// The commands of a console, as a script that ends with the first that fails.
+/// Converts the commands of a console block to a script that stops at the first failure.
 fn script(console: &str) -> String {
     let commands = console.lines().map(|line| line.strip_prefix("$ ").unwrap_or(line));
     let script = commands.collect::<Vec<_>>().join("\n");
-    // Who types is slower than the signer; a script may not be.
+    // A script can be faster than the signer, unlike a user.
     let waits = "kubectl wait --for=condition=Approved csr/web\n";
     let issued = "until kubectl get csr web -o yaml | grep -q certificate:; do sleep 0.1; done\n";
     assert!(script.contains(waits), "{script}");
@@ -69,8 +69,8 @@ fn a_bad_file_is_refused_at_the_start_by_its_place() {
     }
 }
 
-/// One signer's CA has expired, another's is half written, and the CA of kubelets is garbage: the
-/// server starts, a third signer works, and all three are reported.
+/// The CA of one signer has expired, another is half written, and the CA of kubelets is garbage:
+/// the server starts, a third signer works, and all three are reported.
 #[test]
 fn a_bad_ca_does_not_keep_the_server_from_starting() {
     let place = TestDataDir::new();
@@ -130,7 +130,7 @@ fn a_bad_ca_does_not_keep_the_server_from_starting() {
     for signer in ["a.b/old", "a.b/half", "kubernetes.io/kubelet-serving"] {
         assert!(text.contains(&format!("error    {signer}: ")), "{signer}: {text}");
     }
-    // A new CA is picked up.
+    // The new CA is loaded.
     let new = authority("new", -60, 3600);
     fs::write(data.join("tls/old.key"), new.key().to_pem().unwrap().as_bytes()).unwrap();
     fs::write(data.join("tls/old.crt"), new.certificate().to_pem()).unwrap();

@@ -1,5 +1,5 @@
-//! Vulnerabilities of others that take a process to show: each test is named after the one that it
-//! would have caught. `docs/track-record.md` lists them all.
+//! Vulnerabilities of other projects that need a process to reproduce: each test is named after the
+//! one that it would have caught. `docs/track-record.md` lists them all.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::server::{PATIENCE, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// How many bytes there are below a folder.
+/// Returns the size of a directory in bytes.
 fn size(folder: &Path) -> u64 {
     let mut all = 0;
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -34,7 +34,7 @@ fn size(folder: &Path) -> u64 {
     all
 }
 
-/// Requests without a credential, each another. The server closes the connection after such a request.
+/// Sends distinct requests without a credential. The server closes the connection after each.
 async fn send_anonymous_requests(http: &HttpClient, numbers: std::ops::Range<usize>) {
     const ROUTES: &[&str] = &[
         "/api/v1/namespaces/default/configmaps",
@@ -78,7 +78,7 @@ async fn send_anonymous_requests(http: &HttpClient, numbers: std::ops::Range<usi
 async fn cve_2025_0426_nobody_fills_neither_disk_nor_memory() {
     let server = TestServer::start();
     let http = server.http();
-    // The first ones make what is made once.
+    // The first requests perform one-time initialization.
     send_anonymous_requests(&http, 0..500).await;
     let version = async || {
         let (_, list) = http.request(Method::GET, CONFIG_MAPS, Value::Null).await;
@@ -93,7 +93,7 @@ async fn cve_2025_0426_nobody_fills_neither_disk_nor_memory() {
     assert!(grown < 16 << 10, "the server grew by {grown} KiB");
 }
 
-/// The parts of HTTP/2 that a flood is made of.
+/// HTTP/2 frames that floods consist of.
 mod frames {
     pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -110,7 +110,8 @@ mod frames {
         frame(4, 0, 0, &[])
     }
 
-    /// `GET /` of `localhost`, with an end of the stream; `flags` may end the headers too.
+    /// Returns headers of `GET /` on `localhost` that end the stream; `flags` may also end the
+    /// headers.
     pub fn headers(stream: u32, flags: u8) -> Vec<u8> {
         frame(1, 0x1 | flags, stream, b"\x82\x87\x84\x41\x09localhost")
     }
@@ -119,13 +120,13 @@ mod frames {
         frame(3, 0, stream, &8_u32.to_be_bytes())
     }
 
-    /// 16 KiB of headers that have no end.
+    /// Returns 16 KiB of headers without an end.
     pub fn continuation(stream: u32) -> Vec<u8> {
         frame(9, 0, stream, &b"\x00\x01a\x01b".repeat(3_276))
     }
 }
 
-/// Asks again and again until told to stop; says how many times, and how long the longest took.
+/// Sends requests until stopped; returns their number and the longest duration.
 fn good_client(http: HttpClient, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Duration)> {
     tokio::spawn(async move {
         let (mut asked, mut longest) = (0, Duration::ZERO);
@@ -139,7 +140,8 @@ fn good_client(http: HttpClient, stop: Arc<AtomicBool>) -> JoinHandle<(usize, Du
     })
 }
 
-/// Sends what `next` makes until the server hangs up or there is no more; says how many it took.
+/// Sends the frames of `next` until the server closes the connection or `count` is reached; returns
+/// the number sent.
 async fn flood(http: &HttpClient, count: u32, next: impl Fn(u32) -> Vec<u8>) -> u32 {
     let (mut from, mut to) = tokio::io::split(http.connect_tls().await.unwrap());
     let reading = tokio::spawn(async move {
@@ -157,7 +159,7 @@ async fn flood(http: &HttpClient, count: u32, next: impl Fn(u32) -> Vec<u8>) -> 
     sent
 }
 
-/// A flood on several connections at once, with a good client beside it.
+/// Floods several connections at once, while a good client sends requests.
 async fn run_flood(count: u32, next: impl Fn(u32) -> Vec<u8>) -> Vec<u32> {
     let server = TestServer::start();
     let http = server.http();
@@ -197,7 +199,8 @@ async fn cve_2023_45288_headers_without_an_end() {
     assert!(sent.iter().all(|sent| *sent < FRAMES), "all was taken: {sent:?}");
 }
 
-/// Bytes that are no handshake, no request and no frame, each on a connection of its own.
+/// Sends bytes that are neither a handshake nor a request nor a frame, each on a separate
+/// connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2022_23635_bytes_that_mean_nothing() {
     let server = TestServer::start();
@@ -212,7 +215,7 @@ async fn cve_2022_23635_bytes_that_mean_nothing() {
     for round in 0..200 {
         let length = random(3_000);
         let noise: Vec<u8> = (0..length).map(|_| random(256) as u8).collect();
-        // Records that begin like a handshake; an alert; plain HTTP; noise.
+        // Truncated handshake records; an alert; plain HTTP; random bytes.
         let start: &[u8] = match round % 5 {
             0 => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
             1 => b"\x16\x03\x03\xff\xff",

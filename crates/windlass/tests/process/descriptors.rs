@@ -1,4 +1,4 @@
-//! A server with few file descriptors, and more idle anonymous connections than it has.
+//! A server with few file descriptors and more idle anonymous connections than descriptors.
 
 use std::process::Command;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 
-/// Both limits of the server, so that it cannot raise one to the other.
+/// Both limits of the server, so that it cannot raise the soft limit.
 const FILES: usize = 256;
 const IDLE: usize = 2 * FILES;
 
@@ -32,7 +32,7 @@ async fn idle_connections_do_not_use_up_the_descriptors() {
     for _ in 0..IDLE {
         idle.push(http.connect_tls().await.unwrap());
     }
-    // A client from before, new clients, and what needs files.
+    // An existing client, new clients, and requests that open files.
     assert_eq!(ready().await, 200);
     let maps = "/api/v1/namespaces/default/configmaps";
     for number in 0..20 {

@@ -1,4 +1,4 @@
-//! Several `windlass controllers` on one server: one works, another takes over, never two at once.
+//! Several `windlass controllers` on one server: one leads, another takes over, never two at once.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use crate::server::{PATIENCE, TestDataDir, TestServer};
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 
-/// The lease's times, shorter than usual; so long may no other hold it after its last renewal.
+/// Lease duration, shorter than the default: for this long after its last renewal, no other process
+/// may hold it.
 const DURATION: Duration = Duration::from_secs(3);
 
 fn start(server: &TestServer, number: usize) -> ControllersProcess {
@@ -26,7 +27,7 @@ fn start(server: &TestServer, number: usize) -> ControllersProcess {
     ControllersProcess::start(server, &server.kubeconfig(), &number.to_string(), flags)
 }
 
-/// Who holds the lease, and how often it changed hands.
+/// Returns the holder of the lease and the number of transitions.
 async fn holder(http: &HttpClient) -> (Option<String>, i64) {
     let (_, lease) = http.request(Method::GET, LEASE, Value::Null).await;
     let holder = lease["spec"]["holderIdentity"].as_str().map(str::to_owned);
@@ -48,7 +49,7 @@ async fn next_holder(http: &HttpClient, before: Option<&str>) -> String {
     }
 }
 
-/// Makes a namespace and waits for what the leader puts into it.
+/// Creates a namespace and waits for the object that the leader creates in it.
 async fn wait_for_leader_work(http: &HttpClient, name: &str) {
     let namespace = json!({"metadata": {"name": name}});
     assert_eq!(http.request(Method::POST, "/api/v1/namespaces", namespace).await.0, 201);
@@ -77,11 +78,11 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
         leader.signal(signal);
         let at = Instant::now();
         let next = next_holder(&http, Some(&name)).await;
-        // Its last renewal was a retry period and a little before at most.
+        // Its last renewal was at most slightly more than a retry period earlier.
         assert!(at.elapsed() > DURATION - Duration::from_millis(1200), "{:?}", at.elapsed());
         wait_for_leader_work(&http, &format!("n{round}")).await;
         let fresh = if stopped {
-            // It goes on, finds that its time is over, and stands by.
+            // The resumed process finds its lease expired and becomes a standby.
             leader.signal(Signal::CONT);
             leader
         } else {
@@ -90,7 +91,7 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
         assert_eq!(holder(&http).await, (Some(next.clone()), before + 1), "round {round}");
         (leader, follower, name) = (follower, fresh, next);
     }
-    // Told to end, the leader hands over without anybody having to wait.
+    // At SIGTERM, the leader releases the lease, so that nobody has to wait.
     leader.signal(Signal::TERM);
     assert!(leader.wait(PATIENCE).is_some_and(|status| status.success()));
     next_holder(&http, Some(&name)).await;

@@ -1,4 +1,4 @@
-//! Every YAML file under `examples/` is accepted by the part that reads it.
+//! Every YAML file under `examples/` is accepted by the component that reads it.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
-//! A disk that fails under a running server, and kills at the very moment of a write: strace makes
-//! the n-th system call fail, or kills the server there.
+//! Disk errors under a running server, and kills during a write: strace makes the n-th system call
+//! fail, or kills the server there.
 //!
-//! Whatever happens, what was acknowledged is there afterwards and what was refused as unchanged is
-//! not. A full disk passes; after an I/O error the server ends, and says why.
+//! In every case, acknowledged writes are present afterwards, and writes that were refused as
+//! unchanged are not. The server survives a full disk; after an I/O error it exits and reports the
+//! reason.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -15,13 +16,13 @@ use crate::server::{PATIENCE, TestDataDir, TestServer, long};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What a round of writes came to.
+/// Outcomes of a round of writes.
 #[derive(Default)]
 struct WriteOutcomes {
     acknowledged: BTreeSet<String>,
-    /// Refused with the promise that nothing was changed.
+    /// Refused with the guarantee that nothing was changed.
     refused: BTreeSet<String>,
-    /// Whether something failed without that promise.
+    /// Whether a write failed without that guarantee.
     unknown: bool,
 }
 
@@ -62,22 +63,21 @@ fn ended_for_a_reason(server: &mut TestServer, outcome: &WriteOutcomes) {
     }
 }
 
-/// Has the n-th of `calls` meet `fault`, for one n after the other, and checks what is there after
-/// a restart.
+/// Injects `fault` into the n-th of `calls` for increasing n, and checks the state after a restart.
 async fn inject_each_call(
     calls: &str,
     fault: &str,
     check: impl Fn(&mut TestServer, &WriteOutcomes),
 ) {
     let rounds = if long() { 40 } else { 4 };
-    // Each takes at least one of the calls, so that every round meets its fault.
+    // Each write makes at least one of the calls, so that every round triggers its fault.
     let writes = rounds + 4;
     let mut place = TestServer::start().stop();
     let mut met = 0;
     for n in 1..=rounds {
         let command = strace_command(&place, calls, fault, n);
         let (left, outcome) = match place.launch(command) {
-            // Even the start may need a write.
+            // The start may need a write, too.
             Err(left) => (left, WriteOutcomes { unknown: true, ..WriteOutcomes::default() }),
             Ok(mut server) => {
                 let outcome = write(&server, n, writes).await;
@@ -97,7 +97,8 @@ async fn inject_each_call(
     assert!(met * 2 >= rounds, "only {met} of {rounds} faults were met");
 }
 
-/// The server as the child, strace beside it: signals and the exit status are the server's own.
+/// The server is the child, with strace attached: signals and the exit status are those of the
+/// server.
 fn strace_command(place: &TestDataDir, calls: &str, fault: &str, n: usize) -> Command {
     let strace = env::var_os("WINDLASS_STRACE").unwrap_or_else(|| "strace".into());
     let found = Command::new(&strace).arg("--version").output();

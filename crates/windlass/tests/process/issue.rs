@@ -1,4 +1,4 @@
-//! `windlass issue`: certificates for people and programs, and what is on disk whatever happens.
+//! `windlass issue`: certificates for users and programs, and the files on disk after failures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ use crate::server::{PATIENCE, lines, wait};
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const FILES: [&str; 4] = ["tls.key", "tls.crt", "ca.crt", "issue.json"];
 
-/// A command of ours, as whoever this kubectl is.
+/// Builds a `windlass` command with the kubeconfig of this kubectl.
 pub fn windlass(who: &Kubectl, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command
@@ -37,14 +37,14 @@ pub fn windlass(who: &Kubectl, args: &[&str]) -> Command {
     command
 }
 
-/// What it says on standard output; it must succeed.
+/// Returns the standard output; the command must succeed.
 pub fn windlass_ok(who: &Kubectl, args: &[&str]) -> String {
     let output = windlass(who, args).output().unwrap();
     assert!(output.status.success(), "{args:?}: {}", stderr_text(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Its last words; it must fail with 1.
+/// Returns the error message; the command must exit with 1.
 pub fn windlass_fails(who: &Kubectl, args: &[&str]) -> String {
     let output = windlass(who, args).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{args:?}: {}", stderr_text(&output));
@@ -55,7 +55,7 @@ fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A `windlass issue` that is waiting for something.
+/// A running `windlass issue` that waits.
 struct PendingIssue {
     child: Child,
     said: Receiver<String>,
@@ -70,7 +70,7 @@ impl PendingIssue {
         Self { child, said, heard: Vec::new() }
     }
 
-    /// The next line with these words.
+    /// Returns the next line that contains these words.
     fn wait_for_line(&mut self, words: &str) -> String {
         loop {
             let Ok(line) = self.said.recv_timeout(PATIENCE) else {
@@ -83,7 +83,7 @@ impl PendingIssue {
         }
     }
 
-    /// The name of the request that waits for approval.
+    /// Returns the name of the request that is pending approval.
     fn request(&mut self) -> String {
         let line = self.wait_for_line("waiting for approval of ");
         let name = line.rsplit(' ').next().unwrap().to_owned();
@@ -91,7 +91,7 @@ impl PendingIssue {
         name
     }
 
-    /// All it said to its end, and whether that was a good one.
+    /// Waits for the exit; returns whether it succeeded, and the output.
     fn end(mut self) -> (bool, String) {
         let status = wait(&mut self.child, PATIENCE).expect("it ends");
         while let Ok(line) = self.said.recv_timeout(PATIENCE) {
@@ -106,13 +106,13 @@ impl PendingIssue {
     }
 }
 
-/// What is in a directory for those who open files by their names.
+/// Reads the files of a directory by name, as users do.
 fn set(dir: &Path) -> BTreeMap<&'static str, String> {
     let read = |name| Some((name, fs::read_to_string(dir.join(name)).ok()?));
     FILES.into_iter().filter_map(read).collect()
 }
 
-/// The certificate in a directory, which must have its key beside it.
+/// Reads the certificate of a directory, whose key must match.
 fn certificate(dir: &Path) -> ForeignCertificate {
     let set = set(dir);
     let chain = parse_certificate_blocks(set["tls.crt"].as_bytes()).unwrap();
@@ -162,7 +162,7 @@ fn a_client_certificate_logs_in() {
     admin.ok(&["create", "clusterrolebinding", "dev", "--clusterrole=view", "--group=dev"]);
     alice.ok(&["get", "configmaps"]);
 
-    // In place, with another key; the kubeconfig names the files and still works.
+    // Renewed in place with a new key; the kubeconfig refers to the files and still works.
     let before = set(&dir);
     let told =
         windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
@@ -257,7 +257,7 @@ fn somebody_else_approves_and_signs() {
     assert_eq!(leaf.alt_names().dns_names, ["web.example.com"]);
     assert_eq!(leaf.alt_names().uris, ["spiffe://example.com/web"]);
     assert_eq!(set(&dir)["ca.crt"], ca.certificate().to_pem());
-    // The authority's own certificate came with it.
+    // The CA certificate was included.
     assert_eq!(pem::certificates(set(&dir)["tls.crt"].as_bytes()).unwrap().len(), 2);
 }
 
@@ -324,7 +324,7 @@ fn authority() -> CertificateAuthority {
     windlass_testkit::ca_with_validity("web CA", validity)
 }
 
-/// The certificate that a request asks for, and its authority's.
+/// Issues the certificate of a request; returns it with that of the CA.
 fn signed(admin: &Kubectl, name: &str, ca: &CertificateAuthority) -> String {
     let now = OffsetDateTime::now_utc();
     signed_for(
@@ -383,7 +383,7 @@ fn kubectl_alone_gets_a_certificate() {
     admin.ok(&["config", "set-credentials", "dora", &tls_crt, &tls_key]);
     let refused = admin.fails(&["--user", "dora", "get", "secrets"]);
     assert!(refused.contains("User \"dora\" cannot list resource \"secrets\""), "{refused}");
-    // Windlass makes of it what kubectl does.
+    // Windlass and kubectl show the same.
     let shown: Value =
         serde_json::from_str(&windlass_ok(&admin, &["csr", "show", "dora", "-o", "json"])).unwrap();
     assert_eq!(
@@ -440,14 +440,14 @@ fn existing_files_stay_until_renewal_succeeds() {
     waiting.kill();
     unchanged("killed");
 
-    // What the killed one left is no obstacle, and does not stay.
+    // Leftovers of the killed process do not interfere, and are removed.
     windlass_ok(&admin, &[&renew[..], &["--approve"]].concat());
     assert_ne!(set(&dir)["tls.key"], before["tls.key"]);
     certificate(&dir);
     assert_eq!(hidden(&dir), 2, "one set, and the link to it");
 }
 
-/// How many entries of a directory are not for users.
+/// Returns the number of internal entries in a directory.
 fn hidden(dir: &Path) -> usize {
     let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
     names.filter(|name| name.to_str().unwrap().starts_with("..")).count()
@@ -471,7 +471,7 @@ fn killed_at_any_time_there_is_a_whole_set() {
         };
         match round % 4 {
             0 => drop(waiting.wait_for_line("approved csr-")),
-            // Said just before the files are written.
+            // Printed just before the files are written.
             1 => drop(waiting.wait_for_line("ca.crt not written")),
             2 => spin(&|| dir.join("..data.new").is_symlink()),
             _ => spin(&|| fs::read_link(dir.join("..data")).unwrap() != current),
@@ -500,7 +500,7 @@ fn missing_approval_permission_is_reported_while_waiting() {
     let alice = admin.with_kubeconfig(add_user(&admin, "alice", &[]));
     let issue = ["issue", "--signer", CLIENT, "--cn", "carol", "--approve", "--out"];
 
-    // She may not even watch, so the command looks now and then.
+    // Without permission to watch, the command polls.
     let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["one"]].concat());
     let told = waiting.wait_for_line("missing permission to");
     let both =

@@ -1,4 +1,4 @@
-//! The `kube` crate, with which Windlass' own controllers are written.
+//! The `kube` crate, which the controllers of Windlass use.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -41,7 +41,7 @@ fn value(object: &ConfigMap) -> &str {
     object.data.as_ref().map_or("", |data| data["value"].as_str())
 }
 
-/// The next thing of a stream that must go on.
+/// Returns the next item of a stream, which must not end.
 async fn next<T>(stream: &mut (impl Stream<Item = T> + Unpin)) -> T {
     timeout(PATIENCE, stream.next()).await.expect("within the time").expect("not the end")
 }
@@ -152,7 +152,7 @@ async fn reflector_keeps_a_copy() {
     let mut touched = async || timeout(PATIENCE, told.recv()).await.expect("an event");
     assert_eq!(touched().await.as_deref(), Some("a"));
     let key = reflector::ObjectRef::from_obj(&made);
-    // What was read back is the stored one, with stringData folded in.
+    // The stored object was read back, with stringData merged into data.
     let kept = reader.get(&key).expect("in the store");
     assert_eq!(kept.data.as_ref().unwrap()["k"].0, b"v");
     api.delete("a", &DeleteParams::default()).await.unwrap();
@@ -161,7 +161,7 @@ async fn reflector_keeps_a_copy() {
     running.abort();
 }
 
-/// A controller that answers every `question` with an `answer`.
+/// A controller that creates an `answer` for every `question`.
 #[tokio::test(flavor = "multi_thread")]
 async fn controller_reacts() {
     let server = TestServer::start();
@@ -191,7 +191,7 @@ async fn controller_reacts() {
     running.abort();
 }
 
-/// Taking, renewing and losing a lease, as leader election does it.
+/// Acquires, renews and loses a lease, as in leader election.
 #[tokio::test(flavor = "multi_thread")]
 async fn lease() {
     let server = TestServer::start();
@@ -213,10 +213,10 @@ async fn lease() {
     let mut renewed = first.clone();
     renewed.spec.as_mut().unwrap().renew_time = Some(renewed_at(5));
     let second = api.replace("leader", &post, &renewed).await.unwrap();
-    // Microseconds survive.
+    // Times keep their microseconds.
     assert_eq!(second.spec.unwrap().renew_time, Some(renewed_at(5)));
 
-    // Another one that read it before cannot take it.
+    // A client with an older version cannot acquire it.
     let mut stolen = first;
     stolen.spec.as_mut().unwrap().holder_identity = Some("two".to_owned());
     let lost = api.replace("leader", &post, &stolen).await;

@@ -1,4 +1,4 @@
-//! `kubectl`, as people use it.
+//! `kubectl`, as users run it.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::server::{PATIENCE, TestServer, lines};
 
-/// kubectl with a server and a home without a cache.
+/// kubectl with a server and a home directory without a cache.
 pub struct Kubectl {
     pub server: Arc<TestServer>,
     pub kubeconfig: PathBuf,
@@ -22,24 +22,25 @@ pub struct Kubectl {
 }
 
 impl Kubectl {
-    /// The administrator's, with a server of its own.
+    /// Authenticates as the administrator of a new server.
     pub fn new() -> Self {
         Self::with_server(TestServer::start())
     }
 
-    /// The administrator's, with this server.
+    /// Authenticates as the administrator of this server.
     pub fn with_server(server: TestServer) -> Self {
         let (kubeconfig, home) = (server.kubeconfig(), tempfile::tempdir().unwrap());
         Self { server: Arc::new(server), kubeconfig, token: None, home }
     }
 
-    /// Somebody else's, with the same server.
+    /// Authenticates with another kubeconfig at the same server.
     pub fn with_kubeconfig(&self, kubeconfig: PathBuf) -> Self {
         let server = self.server.clone();
         Self { server, kubeconfig, token: None, home: tempfile::tempdir().unwrap() }
     }
 
-    /// A token's, with the same server; the kubeconfig says where it is and nothing about who calls.
+    /// Authenticates with a token at the same server; the kubeconfig contains its URL and no
+    /// credentials.
     pub fn with_token(&self, token: &str) -> Self {
         let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
         let anonymous: Vec<&str> = text.lines().filter(|line| !line.contains("client-")).collect();
@@ -64,7 +65,7 @@ impl Kubectl {
         command
     }
 
-    /// Run it with something on its standard input.
+    /// Runs kubectl with this standard input.
     fn feed(&self, input: &str, args: &[&str]) -> Output {
         let mut child = self
             .command(args)
@@ -73,12 +74,12 @@ impl Kubectl {
             .stderr(Stdio::piped())
             .spawn()
             .expect("kubectl must be installed (cargo xtask test does it)");
-        // It may end without reading its input; the output tells.
+        // kubectl may exit without reading its input; its output shows why.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().unwrap()
     }
 
-    /// Its output; it must succeed.
+    /// Returns the output; kubectl must succeed.
     pub fn ok(&self, args: &[&str]) -> String {
         self.ok_with("", args)
     }
@@ -95,7 +96,7 @@ impl Kubectl {
         stdout
     }
 
-    /// Its complaint; it must fail.
+    /// Returns the error message; kubectl must fail.
     pub fn fails(&self, args: &[&str]) -> String {
         self.fails_with("", args)
     }
@@ -111,7 +112,7 @@ impl Kubectl {
         serde_json::from_str(&self.ok(&args)).unwrap()
     }
 
-    /// The minor version of the client.
+    /// Returns the minor version of the client.
     pub fn minor(&self) -> u32 {
         let version = self.ok(&["version", "--client", "-o", "json"]);
         let version: Value = serde_json::from_str(&version).unwrap();
@@ -120,17 +121,17 @@ impl Kubectl {
     }
 }
 
-/// A ConfigMap manifest with one key.
+/// Returns a ConfigMap manifest with one key.
 fn manifest(name: &str, key: &str, value: &str) -> String {
     format!(
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  {key}: \"{value}\"\n"
     )
 }
 
-/// The columns of the first line.
+/// Returns the columns of the header line.
 fn columns(table: &str) -> Vec<&str> {
     let head = table.lines().next().unwrap_or_default();
-    // NOMINATED NODE and READINESS GATES hold one space; columns are at least two apart.
+    // NOMINATED NODE and READINESS GATES contain one space; columns are at least two apart.
     head.split("  ").map(str::trim).filter(|column| !column.is_empty()).collect()
 }
 
@@ -176,7 +177,7 @@ fn apply_is_created_then_unchanged_then_configured() {
     assert_eq!(apply("two"), "configmap/applied configured\n");
     assert_eq!(kubectl.json(&["get", "configmap", "applied"])["data"]["key"], "two");
 
-    // What left the manifest leaves the object.
+    // Fields removed from the manifest are removed from the object.
     kubectl.ok_with(&manifest("applied", "other", "three"), &["apply", "-f", "-"]);
     let applied = kubectl.json(&["get", "configmap", "applied"]);
     assert_eq!(applied["data"], serde_json::json!({"other": "three"}));
@@ -208,7 +209,7 @@ fn server_side_apply_and_its_conflict() {
         .filter(|entry| entry["fieldsV1"].get("f:data").is_some())
         .map(|entry| entry["manager"].as_str().unwrap())
         .collect();
-    // The first manager owns the map still, but not the key.
+    // The first manager still owns the map, but not the key.
     assert!(managers.contains(&"other"), "{shared:#}");
 }
 
@@ -265,7 +266,7 @@ fn patches_of_three_kinds() {
     let data = kubectl.json(&["get", "configmap", "patched"])["data"].clone();
     assert_eq!(data, serde_json::json!({"c": "3", "d": "2"}));
 
-    // A list with a merge key grows under a strategic merge patch.
+    // A list with a merge key grows with a strategic merge patch.
     kubectl.ok(&["create", "serviceaccount", "robot"]);
     patch("serviceaccount", "robot", "strategic", r#"{"secrets":[{"name":"one"}]}"#);
     patch("serviceaccount", "robot", "strategic", r#"{"secrets":[{"name":"two"}]}"#);
@@ -316,7 +317,7 @@ fn wait_for_a_value_and_for_the_end() {
             assert_eq!(waiting.join().unwrap(), "configmap/job condition met\n");
         });
     } else {
-        // Said aloud, because a part of the test that is left out must not look like one that passed.
+        // Printed, because a skipped part of the test must not look like one that passed.
         eprintln!(
             "kubectl 1.{} cannot wait for a value; only the end is waited for",
             kubectl.minor()
@@ -340,7 +341,7 @@ fn get_watch_sees_events() {
         .spawn()
         .unwrap();
     let events = lines(watch.stdout.take().unwrap());
-    // `kube-root-ca.crt` may be there too; the columns' names are said when they change.
+    // `kube-root-ca.crt` may be listed too; the header is repeated when the columns change.
     let next = || loop {
         let line = events.recv_timeout(PATIENCE).expect("an event");
         let words: Vec<&str> = line.split_whitespace().take(2).collect();

@@ -1,5 +1,5 @@
-//! Two processes of controllers under load, one of which is killed or stopped again and again: every
-//! request gets its certificate, and none gets two.
+//! Two controllers processes under load, one of which is repeatedly killed or stopped: every
+//! request gets exactly one certificate.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -20,10 +20,10 @@ const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 const ROUNDS: usize = 20;
 const CLIENTS: usize = 4;
-/// How long a client rests between two requests, so that the machine has time for the leaders.
+/// Delay between two requests of a client, which leaves CPU time for the leaders.
 const PACE: Duration = Duration::from_millis(100);
 
-/// The two processes; each is somebody of its own for the server.
+/// The two processes; each authenticates as a different user.
 struct ControllerReplicas<'a> {
     server: &'a TestServer,
     kubeconfigs: [PathBuf; 2],
@@ -55,7 +55,7 @@ fn start(server: &TestServer, kubeconfig: &Path, which: usize, round: usize) -> 
     ControllersProcess::start(server, kubeconfig, &format!("{}-{round}", NAMES[which]), flags)
 }
 
-/// Waits until a process other than `but` holds the lease, and says which.
+/// Waits until a process other than `but` holds the lease; returns its index.
 async fn leader(http: &HttpClient, but: Option<usize>) -> usize {
     let started = Instant::now();
     loop {
@@ -89,7 +89,7 @@ async fn every_request_gets_one_certificate_whoever_leads() {
         leader(&http, Some(leading)).await;
         traffic.wait_for_issuance().await;
         if stopped {
-            // It goes on while the other one works, and must find that its time is over.
+            // It resumes while the other one leads, and must notice that its lease has expired.
             team.processes[leading].signal(Signal::CONT);
         } else {
             team.replace(leading, round);
@@ -104,12 +104,12 @@ async fn every_request_gets_one_certificate_whoever_leads() {
     check_audit(&audit, seen.keys());
 }
 
-/// What the server wrote down: each request was approved and answered once, each time by who held the
-/// lease then.
+/// Checks the audit log: each request was approved and signed once, each time by the holder of the
+/// lease.
 fn check_audit<'a>(log: &Path, asked: impl Iterator<Item = &'a String>) {
     let text = fs::read_to_string(log).unwrap();
     let mut events: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    // In the order in which they came, by a time that is written so that it can be compared as text.
+    // In the order of arrival; the format of timestamps sorts as text.
     events.sort_by_key(|event| event["requestReceivedTimestamp"].as_str().unwrap().to_owned());
     let (mut holder, mut changes) = (String::new(), 0);
     let mut answers: HashMap<(String, String), Vec<u64>> = HashMap::new();
@@ -117,7 +117,7 @@ fn check_audit<'a>(log: &Path, asked: impl Iterator<Item = &'a String>) {
         let user = event["user"]["username"].as_str().unwrap();
         let (object, verb) = (&event["objectRef"], event["verb"].as_str().unwrap());
         let code = event["responseStatus"]["code"].as_u64().unwrap();
-        // 499: a process was killed before it heard what came of it, which may be success.
+        // 499: the process was killed before it got the response, which may have been a success.
         let written = [200, 201, 499].contains(&code) && !["get", "list", "watch"].contains(&verb);
         if !NAMES.contains(&user) || !written || object["resource"] == "subjectaccessreviews" {
             continue;

@@ -1,4 +1,4 @@
-//! Starting, stopping, and what is there afterwards.
+//! Start, stop, and the state afterwards.
 
 use std::fs::{self, File};
 use std::io::{Seek, SeekFrom, Write};
@@ -28,7 +28,7 @@ fn store(args: &[&str], data: Option<&Path>) -> Output {
     command.output().unwrap()
 }
 
-/// A start that must not succeed; a server that runs would run for ever.
+/// Runs a start that must fail; kills a server that keeps running.
 fn expect_start_failure(mut up: Command) -> Output {
     let mut child = up.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = wait(&mut child, PATIENCE).is_some();
@@ -59,19 +59,19 @@ async fn sigterm_ends_watches_and_exits_well() {
         let http = server.http();
         let mut events = http.watch(&format!("{CONFIG_MAPS}?watch=1")).await.unwrap().unwrap();
         server.signal(signal);
-        // The watch ends, in good order or not; it must not hold the server.
+        // The watch may end with or without an error; it must not delay the server.
         while let Ok(Some(_)) = events.next().await {}
         let status = server.wait(PATIENCE).expect("it ends");
         assert_eq!(status.code(), Some(0), "{}", server.place().log());
     }
 }
 
-/// The end of HTTP/2 is agreed upon; a client that does not answer must not hold the server.
+/// HTTP/2 shutdown is a handshake; a client that does not respond must not delay the server.
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_does_not_wait_for_clients_that_do_not_hear() {
     let mut server = TestServer::start();
     let mut stream = server.http().connect_tls().await.unwrap();
-    // The preface and empty settings; then nothing, whatever the server says.
+    // The preface and empty settings; afterwards the client does not respond.
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     stream.read_u8().await.expect("HTTP/2 has begun");
     server.signal(Signal::TERM);
@@ -135,7 +135,7 @@ async fn check_backup_restore() {
     let backup = server.place().path().join("backup.db");
     let backup = backup.to_str().unwrap();
 
-    // Both work beside a running server.
+    // Both work while a server is running.
     let output = store(&["check"], Some(&data));
     assert!(output.status.success(), "{}", stderr(&output));
     let output = store(&["backup", backup], Some(&data));
@@ -159,7 +159,7 @@ async fn check_backup_restore() {
     };
     assert_eq!(get("kept").await, (200, made));
     assert_eq!(get("late").await.0, 404);
-    // What was seen after the backup is not given out again.
+    // Versions observed after the backup are not reused.
     let (_, next) = server.http().request(Method::POST, CONFIG_MAPS, config_map("next")).await;
     assert!(version(&next) > version(&late));
 }
@@ -176,7 +176,7 @@ async fn a_damaged_database_is_named() {
     let length = fs::metadata(&file).unwrap().len();
     let whole = fs::read(&file).unwrap();
 
-    // The header; a stretch in the middle; the second half gone.
+    // Header; a range in the middle; truncation to half the size.
     let damages: [(&str, FileDamage); 3] = [
         ("header", |file, _| write_at(file, 0, &[0xa5; 64])),
         ("middle", |file, length| write_at(file, length / 2, &[0xa5; 8192])),
@@ -201,7 +201,7 @@ async fn a_damaged_database_is_named() {
     assert_eq!(status, 200, "undamaged again");
 }
 
-/// Spoils a file of the given length.
+/// Damages a file of the given length.
 type FileDamage = fn(&mut File, u64);
 
 fn write_at(file: &mut File, offset: u64, bytes: &[u8]) {

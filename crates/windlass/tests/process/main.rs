@@ -1,8 +1,8 @@
-//! The built binary as a process, driven by real clients over real sockets.
+//! Tests of the built binary as a process, with real clients over real sockets.
 //!
-//! `cargo xtask test` installs the clients and says where they are in `WINDLASS_KUBECTL` and
-//! `WINDLASS_PYTHON`, and `strace` in `WINDLASS_STRACE`; without it they are looked for on `PATH`.
-//! A missing program fails its tests.
+//! `cargo xtask test` installs the clients and sets `WINDLASS_KUBECTL`, `WINDLASS_PYTHON` and
+//! `WINDLASS_STRACE`; without these variables, the programs are looked up in `PATH`. A missing
+//! program fails its tests.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 

@@ -1,4 +1,4 @@
-//! `windlass node`: machines that join, stay and come back, against a real server.
+//! `windlass node`: machines that join, renew and restart, with a real server.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -22,13 +22,13 @@ use crate::server::{PATIENCE, TestDataDir};
 
 const CERT_DIR: &str = "windlass-node/pki";
 
-/// A node agent; killed when dropped.
+/// A node agent process; killed when dropped.
 struct NodeAgentProcess {
     process: ChildProcess,
 }
 
 impl NodeAgentProcess {
-    /// Does what `windlass token create` prints, with more flags.
+    /// Runs the command that `windlass token create` prints, with additional flags.
     fn join(admin: &Kubectl, flags: &str) -> Self {
         let made = windlass_ok(admin, &["token", "create", "-o", "json"]);
         let made: Value = serde_json::from_str(&made).unwrap();
@@ -41,7 +41,7 @@ impl NodeAgentProcess {
         Self::start(admin, &format!("{join} --node-name n1 {flags}"))
     }
 
-    /// Starts again without what it joined with.
+    /// Restarts the agent without its bootstrap credentials.
     fn restart(admin: &Kubectl, flags: &str) -> Self {
         let own = "--kubeconfig windlass-node/kubeconfig --node-name n1";
         Self::start(admin, &format!("windlass node {own} --cert-dir {CERT_DIR} {flags}"))
@@ -58,20 +58,20 @@ impl NodeAgentProcess {
         self.process.log()
     }
 
-    /// Where it listens: for others first, then for this machine.
+    /// Returns the listen addresses: the public one, then the local one.
     fn listens(&self) -> Vec<SocketAddr> {
         let said = self.log_text();
         let addresses = said.lines().filter_map(|line| line.split_once("listening address="));
         addresses.map(|(_, address)| address.trim().parse().unwrap()).collect()
     }
 
-    /// SIGTERM, and a clean end.
+    /// Sends SIGTERM and expects a clean exit.
     fn stop(mut self) {
         self.process.stop(PATIENCE);
     }
 }
 
-/// A shell that finds our program, as a person's would.
+/// Returns a shell command with our program in `PATH`.
 fn shell(admin: &Kubectl, line: &str) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap().display();
     let path = format!("{program}:{}", std::env::var("PATH").unwrap());
@@ -81,7 +81,7 @@ fn shell(admin: &Kubectl, line: &str) -> Command {
     command
 }
 
-/// What a page says, read without TLS.
+/// Fetches a page over plain HTTP.
 fn page(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").unwrap();
@@ -99,7 +99,7 @@ fn status_json(admin: &Kubectl) -> Option<Value> {
     serde_json::from_slice(&status(admin, &["-o", "json"]).stdout).ok()
 }
 
-/// Waits until its status says so.
+/// Waits until the status of the agent matches.
 fn wait_for_status(admin: &Kubectl, what: &str, check: impl Fn(&Value) -> bool) -> Value {
     wait_until(what, || status_json(admin).filter(|status| check(status)))
 }
@@ -149,7 +149,7 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
     });
     assert!(events.contains("stored a new client certificate"), "{events}");
 
-    // Whoever has its kubeconfig is the node.
+    // The kubeconfig authenticates as the node.
     let place = admin.server.place().path();
     let own = admin.with_kubeconfig(wait_until("no kubeconfig", || {
         Some(place.join("windlass-node/kubeconfig")).filter(|path| path.exists())
@@ -188,7 +188,7 @@ fn a_joined_node_needs_no_token_and_survives_server_restarts() {
     });
     assert_eq!(requests(&admin), 1, "nothing was asked for again");
 
-    // The server goes away and comes back; the node does not notice much.
+    // A restart of the server barely affects the node.
     let Kubectl { server, .. } = admin;
     let server = std::sync::Arc::into_inner(server).unwrap();
     let place: TestDataDir = server.kill();
@@ -252,7 +252,7 @@ fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
     node.stop();
     let node = NodeAgentProcess::join_with(&admin, made["command"].as_str().unwrap(), "");
 
-    // A good one in the same place, and it goes on by itself.
+    // A valid file in the same place is sufficient to continue.
     let better: Value =
         serde_json::from_str(&windlass_ok(&admin, &["token", "create", "-o", "json"])).unwrap();
     let (prepare, _) = better["command"].as_str().unwrap().rsplit_once(" && ").unwrap();
@@ -261,7 +261,7 @@ fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
     node.stop();
 }
 
-/// A client certificate of which almost everything is over, or everything if none is `left`.
+/// Returns a client certificate near its expiry, or an expired one if none is `left`.
 fn old_certificate(data: &Path, left: time::Duration) -> String {
     let read = |name: &str| fs::read(data.join("pki").join(name)).unwrap();
     let authority =
@@ -269,7 +269,7 @@ fn old_certificate(data: &Path, left: time::Duration) -> String {
     let key = PrivateKey::generate().unwrap();
     let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
     let now = OffsetDateTime::now_utc();
-    // Later than nine tenths of it.
+    // Past nine tenths of its lifetime.
     let validity = Validity::new(now - time::Duration::hours(2), now + left).unwrap();
     let issued = issue_certificate(
         &authority,
@@ -288,7 +288,7 @@ fn old_certificate(data: &Path, left: time::Duration) -> String {
 #[test]
 fn an_old_certificate_is_replaced_by_itself() {
     let admin = Kubectl::new();
-    // The bindings, and the kubeconfig of one that has joined.
+    // Creates the bindings and the kubeconfig of a joined node.
     NodeAgentProcess::join(&admin, "").stop_when_ready(&admin);
     let pki = admin.server.place().path().join(CERT_DIR);
     for name in fs::read_dir(&pki).unwrap() {
@@ -319,7 +319,7 @@ fn a_denial_is_told_of_everywhere() {
     fs::remove_file(&current).unwrap();
     let old = old_certificate(&admin.server.place().data(), time::Duration::minutes(2));
     fs::write(&current, old).unwrap();
-    // Nobody approves renewals any more.
+    // Renewals are no longer approved automatically.
     let binding = "windlass:node-autoapprove-certificate-rotation";
     admin.ok(&["delete", "clusterrolebinding", binding]);
     let node = NodeAgentProcess::restart(&admin, "--metrics-listen 127.0.0.1:0");
@@ -398,7 +398,7 @@ fn a_kubelets_node_is_left_to_it() {
     wait_for_status(&admin, "it does not see the kubelet", |status| {
         status["server"]["kubelet"] == true
     });
-    // Its names are those that the kubelet gave it.
+    // Its names come from the kubelet's registration.
     let waits = wait_for_status(&admin, "it does not ask", |status| {
         status["certificates"][1]["activity"]["state"] == "Waiting"
     });
@@ -457,7 +457,7 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
     assert_eq!(port, address.port());
     node.stop();
 
-    // Other addresses need another certificate, and for loopback somebody who approves it.
+    // Other addresses need another certificate, and loopback addresses need manual approval.
     let node = NodeAgentProcess::restart(&admin, &format!("{serving} 192.0.2.7,127.0.0.1"));
     wait_until("no request for loopback", || {
         let all = admin.json(&["get", "csr"]);

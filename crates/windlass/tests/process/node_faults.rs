@@ -1,5 +1,5 @@
-//! What a node agent lives through: rotations under load, servers and networks that fail, kills, disks
-//! and credentials that are of no use.
+//! Resilience of a node agent: rotations under load, failing servers and networks, kills, unusable
+//! disks and credentials.
 
 mod agent_kills;
 mod credentials;
@@ -39,7 +39,7 @@ use crate::issue::windlass_ok;
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestServer};
 
-/// The directories of one node.
+/// The directories of one node agent.
 struct NodeHome {
     node: String,
     dir: PathBuf,
@@ -68,12 +68,12 @@ impl NodeHome {
         self.pki_dir().join("kubelet-client-current.pem")
     }
 
-    /// The pair in use: its key and certificate match, or this fails.
+    /// Returns the current pair; fails if key and certificate do not match.
     fn pair(&self) -> CertificateKeyPair {
         CertificateKeyPair::from_pem(&fs::read(self.current()).unwrap()).unwrap()
     }
 
-    /// Every key of which there is a certificate here.
+    /// Returns every key that has a certificate here.
     fn keys(&self) -> Vec<SubjectKey> {
         let Ok(files) = fs::read_dir(self.pki_dir()) else { return Vec::new() };
         let files = files.map(|file| file.unwrap().path());
@@ -84,7 +84,7 @@ impl NodeHome {
             .collect()
     }
 
-    /// Lets it join with a token, by way of another address if one is given.
+    /// Writes a bootstrap kubeconfig with a token, and optionally another address.
     fn write_bootstrap_kubeconfig(&self, server: &TestServer, token: &str, by: Option<SocketAddr>) {
         let file = kubeconfig(server, &format!("{}-bootstrap", self.node), token);
         let mut text = fs::read_to_string(file).unwrap();
@@ -94,7 +94,7 @@ impl NodeHome {
         fs::write(self.bootstrap(), text).unwrap();
     }
 
-    /// Puts a client certificate here that is good between these times, as a kubelet would have.
+    /// Installs a client certificate that is valid between these times, as a kubelet stores it.
     fn seed(
         &self,
         server: &TestServer,
@@ -124,7 +124,7 @@ impl NodeHome {
         self.pair()
     }
 
-    /// The agent as a process.
+    /// Returns the command of the agent process.
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["node", "--node-name", &self.node, "--metrics-listen", "127.0.0.1:0"]);
@@ -139,13 +139,13 @@ impl NodeHome {
         self.run(self.command())
     }
 
-    /// A command that ends in an agent.
+    /// Runs a command that executes an agent.
     fn run(&self, mut command: Command) -> AgentProcess {
         let log = self.dir.join("log");
         AgentProcess { process: ChildProcess::spawn_logged(command.stdin(Stdio::null()), &log) }
     }
 
-    /// The agent in this process, in more of a hurry than others.
+    /// Returns options for an agent in this process, with shorter intervals.
     fn options(&self) -> AgentOptions {
         let millis = Duration::from_millis;
         let quick = Backoff::new(millis(20), millis(200));
@@ -161,13 +161,13 @@ impl NodeHome {
         }
     }
 
-    /// What the agent says of itself.
+    /// Reads the status that the agent wrote.
     fn status(&self) -> Option<AgentStatus> {
-        // On a full disk half of it may be there.
+        // On a full disk, the file may be truncated.
         AgentStatus::read(&self.dir.join("state")).ok().flatten()
     }
 
-    /// What `windlass node status` prints.
+    /// Returns the output of `windlass node status`.
     fn status_text(&self) -> String {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
         command.args(["node", "status", "--cert-dir"]).arg(self.pki_dir());
@@ -175,7 +175,7 @@ impl NodeHome {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Waits until its status is as wanted.
+    /// Waits until the status of the agent matches.
     fn wait_for_status(&self, what: &str, good: impl Fn(&AgentStatus) -> bool) -> AgentStatus {
         wait_until(&|| format!("{}: {what}: {:#?}", self.node, self.status()), || {
             self.status().filter(|status| good(status))
@@ -183,7 +183,7 @@ impl NodeHome {
     }
 }
 
-/// An agent as a process; killed when dropped.
+/// An agent process; killed when dropped.
 struct AgentProcess {
     process: ChildProcess,
 }
@@ -213,7 +213,7 @@ impl AgentProcess {
     }
 }
 
-/// Looks until there is something to see.
+/// Polls until there is a value.
 fn wait_until<T>(what: &dyn Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
@@ -225,7 +225,7 @@ fn wait_until<T>(what: &dyn Fn() -> String, mut look: impl FnMut() -> Option<T>)
     }
 }
 
-/// `windlass up` with more flags.
+/// Starts `windlass up` with additional flags.
 fn start_server(flags: &[&str]) -> Kubectl {
     let place = crate::server::TestDataDir::new();
     let mut command = place.restart_command();
@@ -234,14 +234,14 @@ fn start_server(flags: &[&str]) -> Kubectl {
     Kubectl::with_server(server.unwrap_or_else(|place| panic!("not ready: {}", place.log())))
 }
 
-/// A new token, and the bindings that it needs.
+/// Creates a token with the bindings that it needs.
 fn token(admin: &Kubectl) -> String {
     let made = windlass_ok(admin, &["token", "create", "-o", "json"]);
     let made: Value = serde_json::from_str(&made).unwrap();
     made["token"].as_str().unwrap().to_owned()
 }
 
-/// Every request for a client certificate of a node.
+/// Lists all requests for client certificates of a node.
 async fn requests(server: &TestServer, node: &str) -> Vec<Value> {
     let (status, list) = server.http().request(Method::GET, REQUESTS, Value::Null).await;
     assert_eq!(status, 200, "{list}");
@@ -266,7 +266,7 @@ fn subject_key(pair: CertificateKeyPair) -> SubjectKey {
     SubjectKey::from_der(pair.key().public_key().as_der()).unwrap()
 }
 
-/// No key was asked about twice.
+/// Asserts that no key was requested twice.
 fn are_distinct(requests: &[Value]) {
     let keys = requests.iter().map(|request| parse_csr(request).public_key().clone());
     let keys = keys.collect::<Vec<_>>();
@@ -275,7 +275,7 @@ fn are_distinct(requests: &[Value]) {
     }
 }
 
-/// The pair of a node is good, and it is what the last of its requests was about.
+/// Asserts that the pair of a node is valid and belongs to its last request.
 async fn assert_current_pair(server: &TestServer, home: &NodeHome, made: usize) {
     let pair = home.pair();
     assert!(pair.is_valid_at(OffsetDateTime::now_utc()), "{}", home.node);
@@ -297,7 +297,7 @@ fn names(directory: &Path) -> Vec<String> {
     files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Random numbers that make everything due as soon as it can be.
+/// Random source that makes renewals due as early as possible.
 fn soon() -> windlass_node::node_certificates::RandomSource {
     Arc::new(|| 0.0)
 }

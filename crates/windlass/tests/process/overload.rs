@@ -1,5 +1,5 @@
-//! Ten times as many clients as the server takes: it goes on doing what it can, tells the others to
-//! come again, and neither health checks nor leader leases notice.
+//! Ten times as many clients as the server can handle: it keeps its throughput, tells the others to
+//! retry, and affects neither health checks nor leader leases.
 
 use std::fs;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::server::{TestDataDir, TestServer};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const USERS: usize = 4;
-/// Requests at a time, of all users together, that the server is at ease with.
+/// Concurrent requests of all users that the server handles without refusals.
 const AT_EASE: usize = 16;
 const OVERLOAD: usize = 10 * AT_EASE;
-/// How often it is tried; the middle one counts.
+/// Number of rounds; the median counts.
 const ROUNDS: usize = 5;
-/// How long it takes until those who came or went no longer show.
+/// Time until clients that started or stopped no longer affect the rate.
 const SETTLE: Duration = Duration::from_millis(300);
 
 /// Counts of the responses that all clients received.
@@ -35,7 +35,7 @@ const SETTLE: Duration = Duration::from_millis(300);
 struct OverloadCounters {
     good: AtomicU64,
     refused: AtomicU64,
-    /// Answers that are neither; there must be none.
+    /// Other responses; there must be none.
     wrong: AtomicU64,
     names: AtomicU64,
 }
@@ -64,8 +64,7 @@ async fn too_many_requests_cost_little_and_starve_nobody() {
             workers.spawn(send_requests(client, seen.clone(), stop.clone()));
         }
     }
-    // Round by round, so that a machine that is busy with something else for a while is not taken
-    // for an overload.
+    // In rounds, so that temporary load from other processes is not mistaken for overload.
     let (mut rounds, mut refused) = (Vec::new(), 0);
     for _ in 0..ROUNDS {
         let at_ease = rate(&seen, Duration::from_millis(1000)).await;
@@ -100,7 +99,7 @@ async fn too_many_requests_cost_little_and_starve_nobody() {
     assert!(checks > 20 && renewals > 20, "{told}");
 }
 
-/// A server with little room and several users.
+/// Starts a server with low limits and several users.
 fn start() -> TestServer {
     let place = TestDataDir::new();
     let mut tokens = String::new();
@@ -114,7 +113,7 @@ fn start() -> TestServer {
     place.launch(command).unwrap_or_else(|place| panic!("it did not start:\n{}", place.log()))
 }
 
-/// How many requests a second succeed for a while, once what was before has settled.
+/// Returns the rate of successful requests per second, after a settling time.
 async fn rate(seen: &OverloadCounters, lasts: Duration) -> f64 {
     tokio::time::sleep(SETTLE).await;
     let (begun, good) = (Instant::now(), seen.good.load(Ordering::Relaxed));
@@ -123,8 +122,8 @@ async fn rate(seen: &OverloadCounters, lasts: Duration) -> f64 {
     done as f64 / begun.elapsed().as_secs_f64()
 }
 
-/// Makes and reads objects, one request after the other. Who is told to come again does so when
-/// told to, as every Kubernetes client does.
+/// Creates and reads objects, one request after the other. Refused requests are retried after the
+/// requested delay, as Kubernetes clients do.
 async fn send_requests(
     mut client: OverloadClient,
     seen: Arc<OverloadCounters>,
@@ -149,10 +148,10 @@ async fn send_requests(
     }
 }
 
-/// A code, and after how many seconds to come again.
+/// Status code and Retry-After in seconds.
 type ResponseSummary = (StatusCode, Option<u64>);
 
-/// Counts an answer; how long to wait if it was a refusal.
+/// Counts a response; returns the delay if it was a refusal.
 fn record_response(
     seen: &OverloadCounters,
     answer: &ResponseSummary,
@@ -172,12 +171,12 @@ fn record_response(
     wait
 }
 
-/// One of many on the same HTTP/2 connection.
+/// One of many clients on the same HTTP/2 connection.
 struct OverloadClient {
     sender: SendRequest<Full<Bytes>>,
     address: String,
     authorization: String,
-    /// Whether there is a crowd now, for those who are only there then.
+    /// Whether overload is active, for clients that run only then.
     only_in_crowds: Option<watch::Receiver<bool>>,
 }
 
@@ -211,7 +210,7 @@ impl OverloadClient {
     }
 }
 
-/// Asks whether the server is ready until told to stop: how often, and the longest it took.
+/// Polls the readiness until stopped; returns the number of checks and the longest duration.
 async fn check_health(http: HttpClient, stop: Arc<AtomicBool>) -> (usize, Duration) {
     let mut connection = http.connect().await.unwrap();
     let (mut checks, mut slowest) = (0, Duration::ZERO);
@@ -234,7 +233,7 @@ async fn create_lease(server: &TestServer) -> Value {
     answer
 }
 
-/// Renews a lease until told to stop: how often, and the longest it took.
+/// Renews a lease until stopped; returns the number of renewals and the longest duration.
 async fn renew_lease(http: HttpClient, made: Value, stop: Arc<AtomicBool>) -> (usize, Duration) {
     let mut connection = http.connect().await.unwrap();
     let path = format!("{LEASES}/l");

@@ -1,4 +1,4 @@
-//! Certificates for pods and from a signer of one's own, by the pages about them.
+//! Pod certificates and a custom signer, as in the documentation pages.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const REQUESTS: &str = include_str!("../../../../docs/signers.md");
 const STUB: &[u8] =
     include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
 
-/// A YAML text of a page, after so many others.
+/// Returns a YAML block of a page, after `others` earlier ones.
 fn yaml(page: &'static str, others: usize) -> &'static str {
     page.split("```yaml\n").nth(others + 1).unwrap().split_once("```").unwrap().0
 }
@@ -30,7 +30,7 @@ fn with_signers(file: &str) -> Kubectl {
     Kubectl::with_server(place.start())
 }
 
-/// What a command says, which must end well.
+/// Returns the output of a command, which must succeed.
 fn run_ok(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], folder: &Path) -> String {
     let output = Command::new(program)
         .args(arguments)
@@ -58,7 +58,7 @@ fn a_pod_gets_a_certificate() {
         let object = kubectl.json(&[&["get"], arguments].concat());
         object["metadata"]["uid"].as_str().unwrap().to_owned()
     };
-    // As its node would ask.
+    // The request that its node would create.
     let request = format!(
         "apiVersion: certificates.k8s.io/v1\nkind: PodCertificateRequest\nmetadata: {{name: r, namespace: web}}\nspec:\n  \
          signerName: example.com/workloads\n  podName: web-0\n  podUID: {}\n  serviceAccountName: frontend\n  serviceAccountUID: {}\n  \

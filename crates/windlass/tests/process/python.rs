@@ -1,4 +1,4 @@
-//! The official Python client, with scripts that check what they get.
+//! The official Python client, with scripts that check the responses.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::server::TestServer;
 
-/// Run a script of `python/` against a fresh server; it must end well.
+/// Runs a script of `python/` against a new server; it must succeed.
 fn run(script: &str) {
     let server = TestServer::start();
     let python = std::env::var_os("WINDLASS_PYTHON").unwrap_or(OsString::from("python3"));

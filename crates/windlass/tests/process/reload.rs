@@ -1,4 +1,4 @@
-//! Certificates, CAs and tokens are read again when their files change; broken ones are not used.
+//! Certificates, CAs and tokens are reloaded when their files change; invalid ones are not used.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use windlass_pki::{
 
 use crate::server::{PATIENCE, TestServer};
 
-/// Tries until the answer is `wanted`; each try is a request of its own.
+/// Polls until the result is `wanted`; each attempt is a separate request.
 async fn wait_until_equal<F: Future<Output = T>, T: PartialEq + std::fmt::Debug>(
     wanted: T,
     try_it: impl Fn() -> F,
@@ -33,7 +33,7 @@ async fn wait_until_equal<F: Future<Output = T>, T: PartialEq + std::fmt::Debug>
     }
 }
 
-/// Replaces a file as a careful writer does.
+/// Replaces a file with an atomic rename.
 fn replace(path: &PathBuf, contents: &str) {
     let temporary = path.with_extension("new");
     fs::write(&temporary, contents).unwrap();
@@ -51,7 +51,7 @@ async fn a_token_file_is_read_again() {
     assert_eq!(status().await, 401);
     replace(&file, &format!("{before}newcomer-token,newcomer,u,\"system:masters\"\n"));
     wait_until_equal(200, status).await;
-    // A broken file is reported, and what was good stays in use.
+    // An invalid file is reported, and the previous contents stay in use.
     replace(&file, "newcomer-token");
     let log = || async { server.place().log().contains("still using the previous contents") };
     wait_until_equal(true, log).await;
@@ -68,7 +68,7 @@ async fn client_authorities_are_read_again() {
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).unwrap();
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
-    // One connection: the new authorities count for it too.
+    // One connection: the new CAs apply to it, too.
     let client = kube::Client::try_from(config.await.unwrap()).unwrap();
     let answers = || async { client.list_core_api_versions().await.is_ok() };
     assert!(answers().await);
@@ -93,7 +93,7 @@ async fn the_serving_certificate_is_read_again() {
     replace(&pki.join("server.crt"), &pem::encode_certificates([certificate.as_slice()]));
     wait_until_equal(certificate.clone(), served).await;
     assert_ne!(first, certificate);
-    // A certificate that does not go with the key is not used.
+    // A certificate that does not match the key is not used.
     replace(&pki.join("server.crt"), &pem::encode_certificates([first.as_slice()]));
     wait_until_equal(true, || async {
         server.place().log().contains("still using the previous contents")
@@ -130,7 +130,7 @@ async fn unchanged_files_are_not_read_again() {
     assert!(reads <= 2, "{reads} reads in {OBSERVATION:?}");
 }
 
-/// Another certificate for the server, from its own authority.
+/// Issues another serving certificate from the server's CA.
 fn issue_server_certificate(pki: &std::path::Path) -> (Vec<u8>, PrivateKey) {
     let read = |name: &str| fs::read(pki.join(name)).unwrap();
     let ca = CertificateAuthority::from_pem(&read("ca.crt"), &read("ca.key")).unwrap();

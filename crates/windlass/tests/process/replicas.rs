@@ -1,4 +1,4 @@
-//! Several servers on one etcd: to clients they are one.
+//! Several servers on one etcd: clients see them as one.
 
 mod balancer;
 mod client_failover;

@@ -1,4 +1,4 @@
-//! Controllers that start when thousands of requests are there already.
+//! Controllers that start with a backlog of thousands of requests.
 
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,14 @@ use crate::controllers::{ControllersProcess, REQUESTS, node_request, server, sig
 use crate::server::{PATIENCE, TestDataDir, long};
 
 const CLIENTS: usize = 8;
-/// What the controllers may take: not the requests themselves, but a little for each, as they know when
-/// to delete it and that it has no owner.
+/// Memory limit of the controllers: they do not cache the requests, but a small entry for each,
+/// with the time of its deletion and that it has no owner.
 fn memory_limit_kib(count: usize) -> u64 {
     64 * 1024 + u64::try_from(count).unwrap() * 6 / 10
 }
 
-/// Makes so many requests; every fifth is a node's, the others wait for a signer that is not here.
+/// Creates this many requests; every fifth is from a node, and the others are for a signer that
+/// does not run here.
 async fn fill(http: &HttpClient, count: usize) -> Vec<String> {
     let mut clients = JoinSet::new();
     for client in 0..CLIENTS {
@@ -71,7 +72,7 @@ async fn many_requests_at_the_start_are_all_answered() {
         issued(&http, name, PATIENCE.max(PATIENCE * u32::try_from(count / 5_000).unwrap())).await;
     }
     let took = started.elapsed();
-    // And go on with what comes.
+    // New requests are processed, too.
     let (code, _) = http.request(Method::POST, REQUESTS, node_request("last")).await;
     assert_eq!(code, 201);
     issued(&http, "last", PATIENCE).await;

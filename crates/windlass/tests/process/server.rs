@@ -5,10 +5,10 @@ pub use windlass_testkit::{
     read_lines as lines, wait_for_exit as wait,
 };
 
-/// Any failure of a connection; a killed server causes all kinds of them.
+/// Any connection error; a killed server causes various kinds.
 pub type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Whether the long variants are wanted.
+/// Returns whether the long variants of tests are enabled.
 pub fn long() -> bool {
     std::env::var_os("WINDLASS_LONG").is_some_and(|value| value == "1")
 }

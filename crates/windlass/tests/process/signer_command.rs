@@ -1,4 +1,4 @@
-//! `windlass signer`: looking at signers, with a server that has some of its user's own.
+//! `windlass signer`: inspects signers, with a server that has custom ones.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,7 +34,7 @@ signers:
 
 const TLS: &str = "example.com/server-tls";
 
-/// A directory with signers of the user's own, and the CA of the first of them.
+/// Returns a data directory with custom signers and the CA of the first.
 fn place() -> TestDataDir {
     let place = TestDataDir::new();
     fs::create_dir_all(place.data().join("tls")).unwrap();
@@ -57,14 +57,14 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
-/// What is found, and whether that is well.
+/// Returns the exit code and the findings.
 fn check(admin: &Kubectl, args: &[&str]) -> (Option<i32>, Value) {
     let args = [&["signer", "check", "--data-dir", "data", "-o", "json"], args].concat();
     let Output { status, stdout, .. } = windlass(admin, &args).output().unwrap();
     (status.code(), json(&String::from_utf8(stdout).unwrap()))
 }
 
-/// Tries until nothing is found: anchors are published a moment after the start.
+/// Polls until there are no findings: anchors are published shortly after the start.
 fn wait_until_healthy(admin: &Kubectl) {
     let started = Instant::now();
     loop {
@@ -137,7 +137,7 @@ fn signers_are_listed_and_shown() {
     let told = windlass_fails(&admin, &["signer", "show", "example.com/x", "--data-dir", "data"]);
     assert!(told.contains("signer \"example.com/x\" not found") && told.contains(TLS), "{told}");
 
-    // Who may not look is not told that all is well.
+    // Without permission to list, the result is not healthy.
     let somebody = admin.with_kubeconfig(add_user(&admin, "bob", &[]));
     let (code, found) = check(&somebody, &[]);
     assert_eq!((code, &found["errors"]), (Some(1), &3.into()), "{found:#}");
@@ -146,14 +146,14 @@ fn signers_are_listed_and_shown() {
     let words = line.split_whitespace().skip(3).collect::<Vec<_>>();
     assert_eq!(words, ["-"; 5], "{list}");
 
-    // A signer that nobody knows is no failure while nobody has approved anything.
+    // An unknown signer is not an error while its requests are not approved.
     let (code, found) = check(&admin, &[]);
     assert_eq!((code, &found["warnings"]), (Some(0), &1.into()), "{found:#}");
     let told = found["findings"][0]["message"].as_str().unwrap();
     assert!(told.ends_with("unknown signer"), "{told}");
 }
 
-/// A request to a signer that there is not.
+/// Returns a request for a signer that does not exist.
 fn unknown_signer_request() -> String {
     let fixture = "../server/tests/api/conformance/fixtures/csr-p256.pem";
     let text = fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(fixture)).unwrap();
@@ -204,7 +204,7 @@ fn check_reports_problems() {
     let line = told.lines().find(|line| line.starts_with("error    example.com/server-tls: "));
     assert!(line.unwrap_or_default().contains("data/tls/ca.crt"), "{told}");
 
-    // What the server signs with and publishes is not what is in the file.
+    // The server signs with and publishes another CA than the one in the file.
     fs::write(data.join("tls/ca.crt"), fs::read(data.join("pki/ca.crt")).unwrap()).unwrap();
     fs::write(data.join("tls/ca.key"), fs::read(data.join("pki/client-ca.key")).unwrap()).unwrap();
     let (_, found) = check(&admin, &[]);
@@ -221,7 +221,7 @@ fn check_reports_problems() {
         told.contains("signers.yaml:9:18: ") && told.contains("signers.yaml:13:72: "),
         "{told}"
     );
-    // Kubernetes' own need no file.
+    // Built-in signers need no file.
     windlass_ok(&admin, &["signer", "show", "kubernetes.io/legacy-unknown", "--data-dir", "data"]);
 }
 
@@ -246,7 +246,7 @@ fn files_are_checked_without_a_server() {
         "{told}"
     );
 
-    // Nobody has named a server, and none is looked at.
+    // No server is configured, and none is contacted.
     let mut command = windlass(&admin, &["signer", "list", "--data-dir", "data"]);
     let home = admin.server.place().path();
     let output = command.env_remove("KUBECONFIG").env("HOME", home).output().unwrap();

@@ -1,4 +1,4 @@
-//! A store on its way to etcd and back, with servers before and after.
+//! Migration of a store to etcd and back, with servers before and after.
 
 mod faults;
 mod kill_during_migration;
@@ -34,21 +34,22 @@ fn run(mut command: Command) -> (bool, String, String) {
     (status.success(), text(stdout), text(stderr))
 }
 
-/// What a command says that must succeed.
+/// Returns the output of a command, which must succeed.
 fn run_ok(command: Command) -> String {
     let (succeeded, said, complained) = run(command);
     assert!(succeeded, "{said}{complained}");
     said
 }
 
-/// What a command complains about that must not succeed.
+/// Returns the error message of a command, which must fail.
 fn fails(command: Command) -> String {
     let (succeeded, said, complained) = run(command);
     assert!(!succeeded, "{said}{complained}");
     complained
 }
 
-/// A command to whose system calls something happens, all or only those on a file.
+/// Wraps a command in strace to inject a fault into its system calls, optionally only those on one
+/// file.
 fn traced(command: &Command, calls: &str, fault: &str, file: Option<&Path>) -> Command {
     let strace = std::env::var_os("WINDLASS_STRACE").unwrap_or_else(|| "strace".into());
     let found = Command::new(&strace).arg("--version").output();
@@ -62,7 +63,7 @@ fn traced(command: &Command, calls: &str, fault: &str, file: Option<&Path>) -> C
     traced
 }
 
-/// The digest in what was said.
+/// Returns the digest in the output.
 fn digest(said: &str) -> String {
     said.lines().find_map(|line| line.trim().strip_prefix("digest ")).unwrap().to_owned()
 }
@@ -97,7 +98,7 @@ async fn create(http: &HttpClient, path: &str, object: Value) -> Value {
     answer
 }
 
-/// Every object of every kind that can be listed, without its resourceVersion.
+/// Lists all objects of all listable kinds, without their resourceVersion.
 async fn list_everything(http: &HttpClient) -> BTreeMap<String, Value> {
     let mut roots = vec!["/api/v1".to_owned()];
     for group in get(http, "/apis").await["groups"].as_array().unwrap() {
@@ -117,7 +118,7 @@ async fn list_everything(http: &HttpClient) -> BTreeMap<String, Value> {
                 meta.remove("resourceVersion").unwrap();
                 let namespace = meta.get("namespace").unwrap_or(&Value::Null);
                 let name = format!("{path} {namespace} {}", meta["name"]);
-                // These say where the server is, which every start may change.
+                // These contain the server's address, which every start may change.
                 let own = meta["name"] == "kubernetes"
                     || meta["name"].as_str().is_some_and(|name| name.starts_with("apiserver-"));
                 if !own {
@@ -129,7 +130,7 @@ async fn list_everything(http: &HttpClient) -> BTreeMap<String, Value> {
     all
 }
 
-/// Objects that a user may have made, beside those that are there anyway.
+/// Creates typical user objects besides the default ones.
 async fn populate(http: &HttpClient) {
     create(http, "/api/v1/namespaces", json!({"metadata": {"name": "moving"}})).await;
     for n in 0..5 {
@@ -169,7 +170,7 @@ async fn populate(http: &HttpClient) {
     certificate(http, "before").await;
 }
 
-/// Asks for a certificate, and waits until the controllers have issued it.
+/// Requests a certificate, and waits until the controllers have issued it.
 async fn certificate(http: &HttpClient, name: &str) {
     create(http, REQUESTS, node_request(name)).await;
     let begun = Instant::now();
@@ -182,7 +183,7 @@ async fn certificate(http: &HttpClient, name: &str) {
     }
 }
 
-/// A watch from a revision of another time is told to begin anew.
+/// A watch from a revision before the migration gets 410 and must relist.
 async fn assert_watch_expired(http: &HttpClient, path: &str, revision: &str) {
     let path = format!("{path}?watch=1&resourceVersion={revision}");
     match http.watch(&path).await.unwrap() {
@@ -203,7 +204,7 @@ async fn to_etcd_and_back() {
     let etcd = EtcdCluster::start(1, &[]).unwrap();
     let up = TestServer::start();
     populate(&up.http()).await;
-    // Controllers that end leave nothing behind that still changes.
+    // Stopped controllers make no further changes.
     let embedded = server(up.stop(), [""; 0]);
     let before = list_everything(&embedded.http()).await;
     let old = get(&embedded.http(), CONFIG_MAPS).await;
@@ -212,7 +213,7 @@ async fn to_etcd_and_back() {
     let (there, back) = (place.path().join("there"), place.path().join("back"));
     let locked = fails(on_directory("import", &place.data(), &there));
     assert!(locked.contains("there: No such file"), "{locked}");
-    // A server that runs does not mind.
+    // A running server does not interfere.
     let exported = run_ok(on_directory("export", &place.data(), &there));
     let locked = fails(on_directory("import", &place.data(), &there));
     assert!(locked.contains("is in use by another process"), "{locked}");
@@ -254,8 +255,8 @@ async fn to_etcd_and_back() {
     certificate(&up.http(), "home").await;
 }
 
-/// Who knows an object from before the move is refused like who knows an older one, and changes
-/// after the move are watched.
+/// Versions from before the migration are refused like outdated ones, and changes after it can be
+/// watched.
 async fn assert_resumes_after_migration(http: &HttpClient, known: &Value) {
     let path = format!("{CONFIG_MAPS}/c1");
     let (status, answer) = http.request(Method::PUT, &path, known.clone()).await;
@@ -274,7 +275,7 @@ async fn assert_resumes_after_migration(http: &HttpClient, known: &Value) {
     assert_eq!(event["object"]["metadata"]["uid"], known["metadata"]["uid"]);
 }
 
-/// A restored etcd goes on counting above what anyone may know.
+/// The revisions of a restored etcd continue above all that clients may know.
 #[tokio::test(flavor = "multi_thread")]
 async fn raised_revisions_stop_a_server_and_are_kept() {
     let etcd = EtcdCluster::start(1, &[]).unwrap();

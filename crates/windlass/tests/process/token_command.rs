@@ -1,4 +1,4 @@
-//! `windlass token`: machines join with a token as long as it is there, and get in by nothing else.
+//! `windlass token`: machines join with a token while it exists, and in no other way.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::server::PATIENCE;
 
 const GROUP: &str = "system:bootstrappers:windlass:default-node-token";
 
-/// Makes a token; what was said about it.
+/// Creates a token; returns its description and the messages.
 fn create(who: &Kubectl, args: &[&str]) -> (Value, String) {
     let args = [&["token", "create", "-o", "json"], args].concat();
     let output = windlass(who, &args).output().unwrap();
@@ -30,7 +30,7 @@ fn tokens(who: &Kubectl) -> Vec<Value> {
     listed["items"].as_array().unwrap().clone()
 }
 
-/// The status of a question that needs a credential of any sort, asked with a token.
+/// Returns the status of a request that needs any credential, sent with a token.
 async fn self_review_status(who: &Kubectl, token: &str) -> u16 {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
@@ -42,7 +42,7 @@ async fn self_review_status(who: &Kubectl, token: &str) -> u16 {
     status
 }
 
-/// Gets a node's certificate, and a kubeconfig with it.
+/// Issues a node certificate with a kubeconfig.
 fn issue_node_certificate(who: &Kubectl, node: &str, out: &str) -> PathBuf {
     let file = format!("{out}.kubeconfig");
     let args = [
@@ -71,7 +71,7 @@ fn a_machine_joins_by_the_printed_command() {
     }
     assert!(said.contains("--server"), "nobody else reaches this address: {said}");
     assert_eq!(made["groups"], json!([GROUP]));
-    // What stands before the agent's start puts the kubeconfig there.
+    // The part before the start of the agent writes the kubeconfig.
     let command = made["command"].as_str().unwrap();
     let (prepare, join) = command.rsplit_once(" && ").unwrap();
     assert!(join.starts_with("windlass node --bootstrap-kubeconfig windlass-node/"), "{join}");
@@ -86,7 +86,7 @@ fn a_machine_joins_by_the_printed_command() {
     assert!(renewed.ok(&["auth", "whoami"]).contains("system:nodes"));
     let requests = admin.ok(&["get", "csr"]);
     assert_eq!(requests.matches("Approved,Issued").count(), 2, "{requests}");
-    // The token is for asking and for nothing else.
+    // The token only permits requesting certificates.
     bootstrap.fails(&["get", "nodes"]);
     bootstrap.fails(&["get", "secrets", "-n", "kube-system"]);
 
@@ -171,7 +171,7 @@ fn roles_are_bound_to_the_groups_of_tokens_and_to_no_others() {
     let get = ["get", "clusterrolebinding", "windlass:node-bootstrapper", "-o", path];
     assert_eq!(admin.ok(&get), format!("{mine} {web}"));
 
-    // A binding of that name for another role is somebody's, and no token is made on top of it.
+    // A binding of that name with another role belongs to somebody else, and no token is created.
     let (name, before) = ("windlass:node-autoapprove-bootstrap", tokens(&admin).len());
     admin.ok(&["delete", "clusterrolebinding", name]);
     admin.ok(&["create", "clusterrolebinding", name, "--clusterrole=view", "--group=x"]);

@@ -1,4 +1,4 @@
-//! The fixture: clients that ask for certificates all the time, and a watch that sees what they get.
+//! Fixture: clients that continuously request certificates, and a watch that records them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,18 +22,18 @@ pub struct IssuanceTraffic {
     watching: JoinSet<()>,
 }
 
-/// A certificate as PEM and when it was first seen.
+/// A certificate in PEM and when it was first observed.
 #[derive(Clone, Debug)]
 pub struct ObservedCertificate {
     pub certificate: Vec<u8>,
     pub at: Instant,
 }
 
-/// By name of the request: every certificate that it had.
+/// All certificates of each request, by its name.
 pub type IssuedByRequest = HashMap<String, Vec<ObservedCertificate>>;
 
 impl IssuanceTraffic {
-    /// So many clients that ask in the name of nodes, each with a pause after each request.
+    /// Starts this many clients that send requests of nodes, each with a pause between requests.
     pub fn start(http: &HttpClient, clients: usize, pause: Duration) -> IssuanceTraffic {
         let (seen, stop) = (Arc::<Mutex<IssuedByRequest>>::default(), Arc::<AtomicBool>::default());
         let mut watching = JoinSet::new();
@@ -45,7 +45,7 @@ impl IssuanceTraffic {
         IssuanceTraffic { seen, stop, asking, watching }
     }
 
-    /// What was seen until now.
+    /// Returns the certificates observed so far.
     pub fn observed(&self) -> MutexGuard<'_, IssuedByRequest> {
         self.seen.lock().unwrap()
     }
@@ -56,7 +56,7 @@ impl IssuanceTraffic {
         self.wait_until("nothing is issued any more", |seen| seen.len() > before).await;
     }
 
-    /// Waits until what was seen is as it should be.
+    /// Waits until the observed certificates match.
     pub async fn wait_until(&self, otherwise: &str, good: impl Fn(&IssuedByRequest) -> bool) {
         let started = Instant::now();
         while !good(&self.observed()) {
@@ -65,8 +65,8 @@ impl IssuanceTraffic {
         }
     }
 
-    /// Ends the asking and waits for the certificates that are still missing. Returns all that were
-    /// seen; everybody who asked is among them.
+    /// Stops the clients and waits for missing certificates. Returns all observed ones, including
+    /// every request.
     pub async fn finish(mut self) -> IssuedByRequest {
         self.stop.store(true, Relaxed);
         let asking = std::mem::take(&mut self.asking);
@@ -94,7 +94,8 @@ async fn watch(http: HttpClient, seen: Arc<Mutex<IssuedByRequest>>) {
     let mut events = http.watch(&path).await.unwrap().unwrap();
     while let Some(event) = events.next().await.unwrap() {
         let object = &event["object"];
-        // One whose certificate has expired is deleted, which is in order: it was seen before.
+        // A request whose certificate has expired is deleted, which is expected: it was observed
+        // before.
         assert_ne!(event["type"], "ERROR", "{event}");
         let Some(certificate) = object["status"]["certificate"].as_str() else { continue };
         let certificate = STANDARD.decode(certificate).unwrap();

@@ -1,4 +1,4 @@
-//! `windlass trust status`: which nodes have which bundle, from what nodes report.
+//! `windlass trust status`: shows which nodes have which bundle, according to their reports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ fn bundle(name: &str, anchors: &str) -> String {
     .to_string()
 }
 
-/// The report of a node that has a bundle in one volume.
+/// Returns the report of a node with a bundle in one volume.
 fn report(node: &str, bundle: &str, generation: i64, digest: &str) -> Value {
     let carried = json!([{"name": bundle, "generation": generation, "digest": digest}]);
     json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "NodeTrust", "metadata": {"name": node},
@@ -52,7 +52,7 @@ fn node_object(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 }
 
-/// What it says to people and to others; it must exit with this.
+/// Returns the text and JSON output; the command must exit with this code.
 fn trust_status(admin: &Kubectl, code: i32, args: &[&str]) -> (String, String) {
     let args = [&["trust", "status"], args].concat();
     let Output { status, stdout, stderr } = windlass(admin, &args).output().unwrap();
@@ -61,7 +61,7 @@ fn trust_status(admin: &Kubectl, code: i32, args: &[&str]) -> (String, String) {
     (out, err)
 }
 
-/// A command of which only the complaints are read.
+/// Starts a command whose standard output is discarded.
 fn spawn_quiet(admin: &Kubectl, args: &[&str]) -> Child {
     windlass(admin, args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -84,7 +84,7 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     assert!(out.ends_with("\n2 of 2 nodes have it\n"), "{out}");
     assert_eq!(err, "windlass: no NodeTrust report from 1 node: n3\n");
 
-    // It changes, and one node takes it.
+    // The bundle changes, and one node updates.
     apply(&bundle("roots", &new));
     apply(&report("n1", "roots", 2, &digest(&new)).to_string());
     let (out, _) = trust_status(&admin, 1, &[]);
@@ -109,7 +109,7 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     let timed_out = "timed out after 1s: 1 of 2 nodes have it; 1 node lacks it";
     assert!(err.contains(timed_out), "{err}");
 
-    // Whoever waits is let go when the other one has it.
+    // The wait ends when the other node has it.
     let args = ["trust", "status", "roots", "--wait"];
     let mut waiting = spawn_quiet(&admin, &args);
     let told = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
@@ -146,7 +146,7 @@ fn blocked_and_silent_nodes_do_not_have_it() {
     }
     trust_status(&admin, 0, &[name]);
 
-    // A typo in the label, and one in the signer's name.
+    // A typo in the label, and one in the signer name.
     apply(&with("n2", select("example.com/web", "lvie"), 1));
     let (out, _) = trust_status(&admin, 1, &[name]);
     assert!(out.contains("\n1 of 2 nodes have it; 1 node lacks it:\n"), "{out}");
@@ -162,7 +162,7 @@ fn blocked_and_silent_nodes_do_not_have_it() {
     assert_eq!(trust_status(&admin, 1, &[name, "-o", "name"]).0, "n2\n");
     trust_status(&admin, 1, &[]);
 
-    // An agent that stopped, and one that has not reported although it has registered.
+    // A stopped agent, and a registered one that has not reported.
     apply(&with("n2", good, 0));
     trust_status(&admin, 0, &[name]);
     let patch = |status: Value| {
@@ -296,11 +296,11 @@ async fn thousands_of_nodes_are_streamed() {
     let (out, _) = trust_status(&admin, 1, &["roots"]);
     assert!(out.contains("\n1,998 of 2,000 nodes have it; 2 nodes lack it:\n"), "{out}");
     assert_eq!(trust_status(&admin, 1, &["roots", "-o", "name"]).0, "n1234\nn1999\n");
-    // The log is whole when the process has ended.
+    // The log is complete when the process has exited.
     let _place = Arc::into_inner(admin.server).unwrap().stop();
     let events = fs::read_to_string(log).unwrap();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    // Neither side ever holds all reports as one list.
+    // Neither side ever holds all reports in one list.
     let requests = events.filter(|event| event["objectRef"]["resource"] == "nodetrusts");
     let requests = requests.map(|event| (event["verb"].clone(), event["requestURI"].clone()));
     let requests = requests.filter(|(verb, _)| verb == "list" || verb == "watch");

@@ -1,4 +1,4 @@
-//! The page about trust anchors, done as it says.
+//! Runs the documentation page about trust anchors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::server::{PATIENCE, TestDataDir};
 
 const PAGE: &str = include_str!("../../../../docs/trust.md");
 
-/// Takes away what the node mounted there, so that the directory can be removed.
+/// Unmounts the node's volumes on drop, so that the directory can be removed.
 pub struct MountGuard(pub PathBuf);
 
 impl Drop for MountGuard {
@@ -17,7 +17,7 @@ impl Drop for MountGuard {
     }
 }
 
-/// A directory in which our program and kubectl are found by their names.
+/// Creates a directory with our program and kubectl, for `PATH`.
 pub fn programs(place: &Path) -> PathBuf {
     let programs = place.join("bin");
     fs::create_dir(&programs).unwrap();
@@ -44,7 +44,7 @@ fn everything_can_be_pasted() {
     let programs = programs(&path);
     let mut blocks = PAGE.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
     let first = blocks.next().unwrap();
-    // Other tests have servers, too.
+    // Other tests run servers at the same time.
     let first = first.replace("windlass up", "exec windlass up --listen 127.0.0.1:0");
     let command = shell(&first, &path, &programs);
     let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));

@@ -1,4 +1,5 @@
-//! Clients that open responses and do not read them: the server holds a frame of each, not the whole response.
+//! Clients that open responses without reading them: the server buffers one frame of each, not the
+//! whole response.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -14,9 +15,9 @@ use crate::server::{ADMIN_TOKEN, TestServer};
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 150;
 const OBJECT_BYTES: usize = 15_000;
-/// Unread responses that are opened on one connection.
+/// Number of unread responses on one connection.
 const RESPONSES: usize = 50;
-/// How much the server may grow for them. 50 assembled lists are 110 MiB and more.
+/// Maximum growth of the server's memory. 50 assembled lists take at least 110 MiB.
 const MOST_KIB: u64 = 24 << 10;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,11 +50,11 @@ async fn unread_lists_of_one_connection_cost_little_memory() {
             }
             let grown = server.memory_kib("VmRSS").saturating_sub(before);
             assert!(grown < MOST_KIB, "{path} as {accept}, window {window}: {grown} KiB");
-            // They hold seats, and others go on.
+            // They occupy seats, and other requests are served.
             let (code, _) =
                 connection.request(Method::GET, CONFIG_MAPS, &json!(null)).await.unwrap();
             assert_eq!(code, 200);
-            // A client that reads after all gets everything.
+            // A client that reads later gets the complete response.
             if window == 20_000 {
                 let body = held.pop().unwrap().into_body().collect().await.unwrap().to_bytes();
                 assert!(body.len() > OBJECTS * OBJECT_BYTES / 2, "{path} as {accept}");
@@ -62,7 +63,7 @@ async fn unread_lists_of_one_connection_cost_little_memory() {
     }
 }
 
-/// A connection whose client lets the server send `window` bytes of each response until it reads.
+/// Opens a connection that permits `window` unread bytes per response.
 async fn connect(http: &HttpClient, window: u32) -> SendRequest<Full<Bytes>> {
     let stream = TokioIo::new(http.connect_tls().await.unwrap());
     let handshake = http2::Builder::new(TokioExecutor::new())

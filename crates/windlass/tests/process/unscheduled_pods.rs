@@ -1,4 +1,4 @@
-//! Pods that nobody schedules, as kubectl shows them.
+//! Unscheduled pods, as kubectl shows them.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn a_pending_pod_says_that_no_scheduler_runs() {
     wait_until("no service account", || {
         admin.ok(&["get", "serviceaccounts", "-o", "name"]).contains("/default")
     });
-    // While somebody schedules, the pod is theirs.
+    // While a scheduler holds its lease, the pod is left to it.
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "kube-scheduler", "namespace": "kube-system"},
         "spec": {"holderIdentity": "s"}});

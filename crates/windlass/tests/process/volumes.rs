@@ -1,4 +1,4 @@
-//! Projected volumes, by a real agent on a real server: what is in the objects is in the files.
+//! Projected volumes with a real agent and server: the files match the objects.
 
 mod anchors;
 mod attacks;

@@ -1,4 +1,4 @@
-//! The agent under measurement: a process of its own.
+//! The measured agent, in a separate process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use super::PATIENCE;
 
 pub const NAME: &str = "bench-node";
 
-/// A running agent. Dropping it kills it.
+/// A running agent; killed on drop.
 pub struct AgentProcess {
     pub process: ChildProcess,
     root: PathBuf,
 }
 
 impl AgentProcess {
-    /// Joins with a token, and waits until the node is there.
+    /// Joins with a token, and waits until the Node exists.
     pub async fn start(bench: &BenchContext, admin: &HttpClient, data: &Path) -> Result<Self> {
         let place = bench.scratch.join("agent");
         let root = place.join("root");
@@ -50,15 +50,15 @@ impl AgentProcess {
         Ok(agent)
     }
 
-    /// Where a pod's volume is.
+    /// Returns the path of a pod's volume.
     pub fn volume(&self, uid: &str) -> PathBuf {
         super::directory(&self.root, uid)
     }
 
-    /// Stops it as an operator does, and takes its volumes away.
+    /// Stops the agent with SIGTERM and removes its volumes.
     pub async fn stop(self) -> Result<()> {
         self.process.stop().await?;
-        // They may be on a file system of their own, which outlives the agent.
+        // They may be on a separate file system, which outlives the agent.
         let _ = std::process::Command::new("umount").arg(self.root.join("pods")).output();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Many nodes in one process, each with one volume; one bundle changes, and each reports that it has it.
+//! Many nodes in one process, each with one volume; one bundle changes, and each node reports it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,10 +21,10 @@ use super::super::watchers::raise_file_limit;
 use super::{BUNDLE, BUNDLES, PATIENCE, RootCertificates, SIGNER, apply_bundle};
 
 const REPORTS: &str = "/apis/windlass.dev/v1alpha1/nodetrusts";
-/// What the KEP allows, in seconds.
+/// Limit allowed by the KEP, in seconds.
 const ALLOWED: f64 = 300.0;
 
-/// Measure how long it takes until the last node reports a changed bundle.
+/// Measures the time until the last node reports a changed bundle.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     raise_file_limit(count as u64 * 12 + 256)?;
     let data = bench.scratch.join("trust");
@@ -59,7 +59,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable, count: usize
 
 struct AgentFleet {
     agents: JoinSet<Result<(), windlass_node::RunError>>,
-    /// Each with what it led to before.
+    /// Links with their previous targets.
     links: Vec<(PathBuf, Option<PathBuf>)>,
     down: watch::Sender<bool>,
 }
@@ -115,7 +115,7 @@ impl AgentFleet {
         Ok(())
     }
 
-    /// Waits until every file is another one, and says how long that took.
+    /// Waits until every file is replaced, and returns how long that took.
     async fn wait_until_written(&self, began: Instant) -> Result<f64> {
         let (links, before) = self.links.iter().cloned().unzip::<_, _, Vec<_>, Vec<_>>();
         super::changed(&links, &before, began).await?;

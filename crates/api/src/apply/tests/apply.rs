@@ -49,14 +49,14 @@ fn equal_values_are_shared() {
     let set = json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {"f:trustBundle": {}}});
     assert_eq!(live.owners(), json!([["one", "Apply", set], ["two", "Apply", set]]));
 
-    // One lets go: the field stays, the other keeps it.
+    // One owner drops the field: the other keeps it.
     live.apply("one", bundle(Value::Null, json!({"a": "1"})), false).unwrap();
     assert_eq!(live.without_managed_fields(), same);
     assert_eq!(
         live.owners()[0],
         json!(["one", "Apply", {"f:metadata": {"f:labels": {"f:a": {}}}}])
     );
-    // The other lets go too: now it is gone.
+    // The last owner drops it: the field is removed.
     live.apply("two", bundle(Value::Null, json!({"a": "1"})), false).unwrap();
     assert_eq!(live.without_managed_fields(), bundle(Value::Null, json!({"a": "1"})));
 }
@@ -152,7 +152,7 @@ fn fields_set_before_the_first_apply_keep_their_owner() {
         live.owners()[1],
         json!(["before-first-apply", "Update", {"f:data": {".": {}, "f:b": {}}}])
     );
-    // Letting go of all does not take what others have.
+    // Dropping all fields does not remove those of other owners.
     live.apply("one", json!({"metadata": {"name": "m"}}), false).unwrap();
     assert_eq!(live.without_managed_fields()["data"], json!({"b": "1"}));
 }
@@ -163,7 +163,7 @@ fn lists_by_key_with_defaults() {
     let port = |n: u16| json!({"containerPort": n});
     live.apply("one", pod(json!([{"name": "c", "image": "i", "ports": [port(80)]}])), false)
         .unwrap();
-    // The server filled in the default; that is the same element.
+    // The server set the default; the element is the same.
     let mut filled = live.object.clone().unwrap();
     filled["spec"]["containers"][0]["ports"][0]["protocol"] = "TCP".into();
     live.update("server", filled);
@@ -182,7 +182,7 @@ fn lists_by_key_with_defaults() {
     live.apply("one", pod(json!([{"name": "c", "image": "i"}])), false).unwrap();
     let ports = live.without_managed_fields()["spec"]["containers"][0]["ports"].clone();
     assert_eq!(ports.as_array().unwrap().last().unwrap()["protocol"], "UDP");
-    // Two drops the container; one still has it.
+    // Two drops the container; one still owns it.
     live.apply("two", json!({"metadata": {"name": "p"}}), false).unwrap();
     assert_eq!(live.without_managed_fields()["spec"]["containers"][0]["image"], "i");
     live.apply("one", json!({"metadata": {"name": "p"}}), false).unwrap();
@@ -375,7 +375,7 @@ fn kubectl_takes_over_from_its_client_side() {
         format!("{}\n", map("2"))
     );
     assert_eq!(live.apply("kubectl", map("2"), false), Ok(false));
-    // What is no longer as kubectl left it is still a conflict.
+    // A field changed since kubectl's apply is still a conflict.
     let mut live = LiveObject::new("ConfigMap");
     old["data"]["a"] = "3".into();
     live.update("someone", old);

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 
-/// Pods as someone may apply them: few names, so that they meet.
+/// Pods to apply, with few names so that they collide.
 fn any_pod() -> impl Strategy<Value = Value> {
     let text = || prop::option::of("[xy]");
     let ports = prop::collection::btree_map((1..3u8, "TCP|UDP"), text(), 0..3).prop_map(|ports| {
@@ -55,7 +55,7 @@ fn any_pod() -> impl Strategy<Value = Value> {
     )
 }
 
-/// One step: who, what, and by update or by forced apply.
+/// One step: manager, object, and update or forced apply.
 fn any_steps() -> impl Strategy<Value = Vec<(String, Value, bool)>> {
     prop::collection::vec(("one|two|three", any_pod(), any::<bool>()), 1..6)
 }
@@ -117,7 +117,7 @@ proptest! {
         let entries = live.object.as_ref().unwrap()["metadata"].get("managedFields").cloned();
         let all = pod_field_set(&live.without_managed_fields());
         for entry in parse(&entries.unwrap_or(json!([]))).unwrap() {
-            // The objects around leaves may be owned as well; leaves must be in the object.
+            // Enclosing objects may be owned as well; leaves must exist in the object.
             let mut leaves = entry.fields.leaves();
             leaves.difference(&all);
             let around = leaves.paths(usize::MAX).into_iter().all(|path| {

@@ -1,4 +1,4 @@
-//! The messages whose JSON is not an object.
+//! Messages whose JSON form is not an object.
 
 use prost::encoding::{self, DecodeContext};
 use serde_json::Value;
@@ -8,11 +8,11 @@ use super::{ProtobufFault, delimited, each_field, text};
 use crate::limits::MAX_DEPTH;
 use crate::timestamp;
 
-/// Go's zero time, 0001-01-01T00:00:00Z, in seconds.
+/// Go's zero time, 0001-01-01T00:00:00Z, in Unix seconds.
 const ZERO_TIME: i64 = -62_135_596_800;
 
-/// `Time`: a time with seconds. The nanoseconds are dropped, as Kubernetes does, because JSON has
-/// none; the zero time, which Go writes as an empty message, is `null`.
+/// `Time`: a time in seconds. Nanoseconds are dropped, as in Kubernetes, because the JSON form has
+/// none; the zero time, which Go encodes as an empty message, is `null`.
 pub(super) fn time(bytes: &[u8]) -> Result<Value, ProtobufFault> {
     let (seconds, _) = seconds_and_nanos(bytes)?;
     if bytes.is_empty() || seconds == ZERO_TIME {
@@ -44,7 +44,7 @@ fn seconds_and_nanos(bytes: &[u8]) -> Result<(i64, i32), ProtobufFault> {
     Ok((seconds, nanos))
 }
 
-/// The moment, if RFC 3339 can tell it.
+/// Converts to a time, if RFC 3339 can represent it.
 fn calendar(seconds: i64, nanos: i32) -> Result<OffsetDateTime, ProtobufFault> {
     let nanos = i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     match OffsetDateTime::from_unix_timestamp_nanos(nanos) {
@@ -53,7 +53,7 @@ fn calendar(seconds: i64, nanos: i32) -> Result<OffsetDateTime, ProtobufFault> {
     }
 }
 
-/// `Quantity`: its text, in field 1.
+/// `Quantity`: its text, in field 1 of the message.
 pub(super) fn quantity(bytes: &[u8]) -> Result<Value, ProtobufFault> {
     let mut written = String::new();
     each_field(bytes, |tag, wire, rest| {
@@ -62,11 +62,11 @@ pub(super) fn quantity(bytes: &[u8]) -> Result<Value, ProtobufFault> {
         }
         Ok(tag == 1)
     })?;
-    // The text of a quantity that was never set.
+    // An unset quantity has empty text.
     Ok(Value::String(if written.is_empty() { "0".to_owned() } else { written }))
 }
 
-/// `IntOrString`: which of the two it is, then both.
+/// `IntOrString`: a type tag followed by both values.
 pub(super) fn int_or_string(bytes: &[u8]) -> Result<Value, ProtobufFault> {
     let (mut which, mut number, mut written) = (0_i64, 0_i32, String::new());
     each_field(bytes, |tag, wire, rest| {
@@ -86,7 +86,8 @@ pub(super) fn int_or_string(bytes: &[u8]) -> Result<Value, ProtobufFault> {
     }
 }
 
-/// `RawExtension` and `FieldsV1`: JSON in field 1, which joins a container `depth` levels deep.
+/// `RawExtension` and `FieldsV1`: JSON in field 1, inserted into a container at nesting level
+/// `depth`.
 pub(super) fn json(bytes: &[u8], depth: usize) -> Result<Value, ProtobufFault> {
     let mut raw: &[u8] = &[];
     each_field(bytes, |tag, wire, rest| {

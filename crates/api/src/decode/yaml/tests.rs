@@ -39,7 +39,7 @@ fn scalars_have_the_types_of_yaml_1_1() {
 
 #[test]
 fn keys_become_text() {
-    // `n` is a boolean in YAML 1.1, also as a key: Kubernetes' library agrees.
+    // `n` is a boolean in YAML 1.1, also as a key, as in Kubernetes' library.
     let value = read("1: a\ntrue: b\n1.5: c\n\"2\": d\n? e\n: f\nn: g\n");
     assert_eq!(value, json!({"1": "a", "true": "b", "false": "g", "1.5": "c", "2": "d", "e": "f"}));
     assert!(yaml(b"? [a]\n: b\n").is_err());
@@ -286,8 +286,8 @@ fn no_block_begins_with_a_tab() {
     }
 }
 
-/// Texts that are hard to read, at two lengths: twice the text must not take much more than twice the
-/// time. The shortest of several runs counts, as others use the machine too.
+/// Inputs that are expensive to parse, at two lengths: doubling the text must not take much more
+/// than twice the time. The fastest of several runs counts, because the machine is shared.
 #[test]
 fn cve_2019_11254_time_grows_with_length() {
     type Shape = fn(usize) -> String;
@@ -311,7 +311,7 @@ fn cve_2019_11254_time_grows_with_length() {
     };
     for (what, shape) in shapes {
         let (once, four) = (time(&shape(1 << 15)), time(&shape(1 << 17)));
-        // Four times the text: sixteen times the time would be quadratic.
+        // Four times the text; quadratic time would be sixteen times as long.
         let bound = once * 9 + std::time::Duration::from_millis(5);
         assert!(four < bound, "{what}: {once:?}, then {four:?}");
     }

@@ -1,8 +1,8 @@
-//! How the lists of a strategic merge patch merge, and in which order the result stands.
+//! Merges and orders the lists of a strategic merge patch.
 //!
-//! Elements that the patch names come in the patch's order (or in that of `$setElementOrder`);
-//! the others keep their order, each before the first patched element that it stood before. Lookups
-//! go through a hash of the keys: both lists come from a client and may be long.
+//! Elements named by the patch follow the patch's order (or that of `$setElementOrder`); the others
+//! keep their order, each before the first patched element that it preceded. Lookups hash the keys:
+//! both lists come from a client and may be long.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +13,7 @@ use super::{
     merge_map, strip, unknown_directive, wrong_type,
 };
 
-/// Merges the list of a patch into the list of an object.
+/// Merges a patch's list into an object's list.
 pub(super) fn merge(
     work: &MergeContext<'_>,
     rule: ListRule<'_>,
@@ -81,7 +81,7 @@ fn merge_by_key(
     apply_element_order(ids, merged, &patch, &order)
 }
 
-/// What it takes to look at an element: more if what tells it apart is long.
+/// Returns the cost of visiting an element: higher if its key is long.
 fn weight(rule: ListRule<'_>, element: &Value) -> usize {
     let id = match rule {
         ListRule::ByKey(key, _) => element.get(key),
@@ -91,7 +91,7 @@ fn weight(rule: ListRule<'_>, element: &Value) -> usize {
     1 + id.and_then(Value::as_str).map_or(0, str::len) / 64
 }
 
-/// The elements with nothing but what tells them apart: enough to know their order, and cheap to copy.
+/// Returns the elements reduced to their keys: sufficient for ordering, and cheap to copy.
 fn key_values(ids: MergeKey, list: &[Value]) -> Vec<Value> {
     let alone = |element: &Value| match ids.key.and_then(|key| Some((key, element.get(key)?))) {
         Some((key, id)) => Value::Object(Map::from_iter([(key.to_owned(), id.clone())])),
@@ -100,7 +100,7 @@ fn key_values(ids: MergeKey, list: &[Value]) -> Vec<Value> {
     list.iter().map(alone).collect()
 }
 
-/// Obeys the elements that are orders (`$patch`) and returns the target and patch without them.
+/// Executes `$patch` directives and returns target and patch without them.
 fn apply_directives(
     key: &str,
     mut target: Vec<Value>,
@@ -134,8 +134,7 @@ fn apply_directives(
     Ok((target, plain))
 }
 
-/// Merges a list and puts it into the order that `$setElementOrder` asks for. `None`: there is no
-/// list on either side.
+/// Merges a list and orders it by `$setElementOrder`. Returns `None` if neither side has a list.
 pub(super) fn merge_ordered(
     work: &MergeContext<'_>,
     rule: ListRule<'_>,
@@ -166,7 +165,7 @@ pub(super) fn merge_ordered(
     apply_element_order(ids, merged, &order, &before).map(Some)
 }
 
-/// The elements of the patch must stand in the order list, in the same order.
+/// Checks that the patch's elements appear in the order list, in the same order.
 fn check_order(ids: MergeKey, patch: &[Value], order: &[Value]) -> Result<(), PatchError> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
@@ -193,8 +192,8 @@ fn check_order(ids: MergeKey, patch: &[Value], order: &[Value]) -> Result<(), Pa
     Ok(())
 }
 
-/// Puts a merged list in order: what `wanted` names in its order, between it the rest, which keeps
-/// its places relative to the list `before`.
+/// Orders a merged list: elements in `wanted` follow its order; the others keep their positions
+/// relative to the list `before`.
 fn apply_element_order(
     ids: MergeKey,
     merged: Vec<Value>,
@@ -235,7 +234,7 @@ fn positions(ids: MergeKey, list: &[Value]) -> Result<HashMap<String, usize>, Pa
     Ok(places)
 }
 
-/// What tells the elements of a list apart: a member, or for scalars the whole element.
+/// Key that identifies list elements: a member, or the whole element for scalars.
 #[derive(Clone, Copy)]
 struct MergeKey {
     key: Option<&'static str>,
@@ -249,7 +248,7 @@ impl MergeKey {
     }
 }
 
-/// All elements of both lists must be of one type, and not lists.
+/// Checks that all elements of both lists have one type and are not lists.
 fn check_elements(target: &[Value], patch: &[Value]) -> Result<(), PatchError> {
     let mut kind = None;
     for element in target.iter().chain(patch) {
@@ -266,7 +265,7 @@ fn check_elements(target: &[Value], patch: &[Value]) -> Result<(), PatchError> {
     Ok(())
 }
 
-/// Removes from a list of scalars those that a second list names.
+/// Removes the scalars in `doomed` from a list.
 pub(super) fn delete_scalars(list: &mut Vec<Value>, doomed: &[Value]) {
     let doomed: HashSet<String> = doomed.iter().map(Value::to_string).collect();
     list.retain(|v| !doomed.contains(&v.to_string()));

@@ -8,7 +8,7 @@ fn run(target: Value, patch: Value) -> Result<Value, PatchError> {
     strategic(schema(), type_id("Pod"), &target, patch)
 }
 
-/// Runs on `spec` and returns `spec`.
+/// Patches `spec` and returns the new `spec`.
 fn spec(target: Value, patch: Value) -> Value {
     run(json!({"spec": target}), json!({"spec": patch})).unwrap()["spec"].take()
 }
@@ -39,7 +39,7 @@ fn objects_and_scalars() {
             json!({"tolerations": [{"key": "b", "value": null}]}),
             json!({"tolerations": [{"key": "b"}]}),
         ),
-        // Not in the schema: plain JSON.
+        // Not in the schema: merged as plain JSON.
         (
             json!({"more": {"a": 1, "l": [1]}}),
             json!({"more": {"b": 2, "l": [2]}}),

@@ -1,7 +1,7 @@
-//! The grammar of the text form: `a=b,c!=d,e in (f,g),!h,i,x notin (y),n>1`.
+//! Grammar of the text form: `a=b,c!=d,e in (f,g),!h,i,x notin (y),n>1`.
 //!
-//! The lexer splits at operators and blanks; which rules a broken text is told against, and in
-//! which words, is what the parser below mirrors step by step.
+//! The lexer splits at operators and blanks. The parser mirrors upstream's step by step, so that
+//! invalid texts produce the same errors.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::field::quote;
 use crate::limits::MAX_REQUIREMENTS;
 use crate::names;
 
-/// The requirements, in the order of the text.
+/// Parses requirements in text order.
 pub(super) fn parse(text: &str) -> Result<Vec<LabelRequirement>, String> {
     let mut parser = SelectorParser { tokens: tokens(text), position: 0 };
     let mut requirements = Vec::new();
@@ -50,9 +50,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<LabelRequirement>, String> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SelectorToken<'a> {
-    /// A key, a value, or one of the words `in` and `notin`, which may be either.
+    /// Key, value, or one of the words `in` and `notin`, which may be either.
     Word(&'a str),
-    /// An operator, a bracket or a comma.
+    /// An operator, a parenthesis or a comma.
     Symbol(&'a str),
     End,
 }
@@ -66,7 +66,7 @@ impl<'a> SelectorToken<'a> {
     }
 }
 
-/// The tokens before the end; a NUL byte ends a word, and ends the text where a token should begin.
+/// Tokenizes the text. A NUL byte ends a word, and ends the text where a token would begin.
 fn tokens(text: &str) -> Vec<SelectorToken<'_>> {
     let bytes = text.as_bytes();
     let mut tokens = Vec::new();
@@ -125,7 +125,7 @@ impl<'a> SelectorParser<'a> {
         };
         let broken = names::qualified_name(key);
         if !broken.is_empty() {
-            // The key is checked before there is a field to name, hence the `<nil>`.
+            // The key is checked before a field path is known, hence the `<nil>`.
             return Err(format!("<nil>: Invalid value: {}: {}", quote(key), broken.join("; ")));
         }
         let made = if negated {
@@ -159,7 +159,7 @@ impl<'a> SelectorParser<'a> {
         })
     }
 
-    /// The one value after a comparing operator; there may be none, which is the empty one.
+    /// Parses the value after a comparison operator; a missing value is empty.
     fn exact_value(&mut self) -> Result<String, String> {
         if matches!(self.peek(), SelectorToken::End | SelectorToken::Symbol(",")) {
             return Ok(String::new());
@@ -170,7 +170,7 @@ impl<'a> SelectorParser<'a> {
         }
     }
 
-    /// The values in brackets; a place without one is the empty value.
+    /// Parses the values in parentheses; a missing value is empty.
     fn values(&mut self) -> Result<Vec<String>, String> {
         let open = self.next();
         if open != SelectorToken::Symbol("(") {

@@ -1,11 +1,11 @@
-//! Sources, as trust-manager's own tests have them, and what we do otherwise.
+//! Tests of sources, from trust-manager's own tests, and of our differences.
 
 use serde_json::{Value, json};
 
 use super::*;
 use crate::bundles::fixtures::{self, ED25519, P256, RSA};
 
-/// The objects of the trust namespace.
+/// Objects in the trust namespace.
 #[derive(Default)]
 struct TrustNamespaceFixture {
     config_maps: BTreeMap<String, Arc<SourceObject>>,
@@ -62,7 +62,7 @@ impl TrustNamespaceFixture {
         )
     }
 
-    /// What comes of these sources: the certificates, or `?` for missing and `!` for wrong.
+    /// Summarizes the result: the certificates, or `?` for missing and `!` for invalid sources.
     fn summarize_sources(&self, sources: Value) -> String {
         let target = json!({"configMap": {"key": "target"}});
         summarize(&self.gather(&fixtures::bundle(sources, target)))
@@ -82,7 +82,7 @@ fn summarize(gathered: &GatherResult) -> String {
     }
 }
 
-/// A ConfigMap with the label of sources.
+/// Builds a ConfigMap with the label that source selectors match.
 fn config_map(name: &str, data: Value) -> Value {
     json!({"metadata": {"name": name, "labels": {"trust": "yes"}}, "data": data})
 }
@@ -173,7 +173,7 @@ fn config_maps_are_read() {
         objects.summarize_sources(by_label("configMap", "other")),
         "? no data found in ConfigMap trust/one at key \"other\""
     );
-    // The webhook lets no such thing through.
+    // The validating webhook rejects such a source.
     assert_eq!(objects.summarize_sources(json!([{"configMap": {"name": "one"}}])), NOTHING);
     let unknown = json!({"matchExpressions": [{"key": "a", "operator": "Near"}]});
     assert_eq!(
@@ -227,7 +227,7 @@ fn all_sources_are_mixed_and_looked_at() {
         {"configMap": {"selector": {"matchLabels": {"no": "where"}}, "key": "key"}},
     ]);
     let gathered = objects.gather(&fixtures::bundle(bad, json!({"configMap": {"key": "k"}})));
-    // The first decides.
+    // The first error is reported.
     let first = "failed to get Secret trust/none: secrets \"none\" not found";
     assert_eq!(summarize(&gathered), format!("? {first}"));
     let sources = gathered.sources.iter().map(|source| {
@@ -317,25 +317,25 @@ fn what_the_bundle_has_written_is_no_source_of_it() {
         {"configMap": {"name": "source", "key": "key"}},
         {"configMap": {"name": "bundle", "includeAllKeys": true}},
     ]);
-    // Selected with all keys: the user's own key in the target counts, ours does not.
+    // Selected with all keys: the user's key in the target is read, ours is not.
     let data = json!({"target": RSA, "users": ED25519});
     let objects = with(target("123", &["target"], data.clone()), true);
     assert_eq!(objects.summarize_sources(by_label("configMap", "*")), "pe");
     assert_eq!(objects.summarize_sources(by_name.clone()), "pe");
-    // A key that was written before it got another name.
+    // A key that was written before the target key was renamed.
     let objects = with(target("123", &["old"], json!({"old": RSA, "users": ED25519})), true);
     assert_eq!(objects.summarize_sources(by_label("configMap", "*")), "pe");
-    // Selected with a key that is ours, or is not in the target.
+    // Selected with a key that is ours, or that the target lacks.
     let objects = with(target("123", &["target", "key"], json!({"key": RSA})), true);
     assert_eq!(objects.summarize_sources(by_label("configMap", "key")), "p");
     let objects = with(target("123", &["target"], json!({"target": RSA})), true);
     assert_eq!(objects.summarize_sources(by_label("configMap", "key")), "p");
-    // Before it is written, and if it will never be.
+    // Excluded even before it is written; included if it is never a target.
     let objects = with(config_map("bundle", json!({"target": RSA})), true);
     assert_eq!(objects.summarize_sources(by_label("configMap", "*")), "p");
     let objects = with(config_map("bundle", json!({"target": RSA})), false);
     assert_eq!(objects.summarize_sources(by_label("configMap", "*")), "pr");
-    // The target of another Bundle is a source like any other.
+    // The target of another Bundle is a normal source.
     let mut other = target("456", &["target"], json!({"target": RSA}));
     other["metadata"]["name"] = "other".into();
     assert_eq!(with(other, true).summarize_sources(by_label("configMap", "*")), "pr");

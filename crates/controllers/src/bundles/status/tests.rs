@@ -1,4 +1,4 @@
-//! What is said, word for word.
+//! Tests of the exact texts of conditions and events.
 
 use serde_json::json;
 use time::Duration;
@@ -137,19 +137,19 @@ fn nothing_new_is_not_said_again() {
     bundle.status = first.status;
     let later = fixtures::now() + Duration::HOUR;
     assert_eq!(report(&bundle, outcome(false), &sources(None), later), StatusReport::default());
-    // Targets were written: that is news, but the status is what it was.
+    // Targets were written: this causes an event but no status change.
     let again = report(&bundle, outcome(true), &sources(None), later);
     assert!(again.status.is_none() && again.event.is_some());
-    // What somebody else says of the Bundle is not ours.
+    // Conditions of other managers are kept.
     let other = BundleCondition { kind: "Deprecated".to_owned(), ..BundleCondition::default() };
     bundle.status.as_mut().unwrap().conditions.insert(0, other);
     assert_eq!(report(&bundle, outcome(false), &sources(None), later), StatusReport::default());
-    // The same state in a new generation: the time stays.
+    // Same state in a new generation: the transition time stays.
     bundle.metadata.generation = 3;
     let new = report(&bundle, outcome(false), &sources(None), later).status.unwrap();
     assert_eq!(new.conditions[0].last_transition_time, "2026-06-01T00:00:00Z");
     assert_eq!(new.conditions[0].observed_generation, Some(3));
-    // A source has a problem that is none of the Bundle's.
+    // A problem of one source changes the status but causes no event.
     bundle.metadata.generation = 2;
     let new = report(&bundle, outcome(false), &sources(Some("not there")), later);
     assert!(new.status.is_some() && new.event.is_none());
@@ -172,7 +172,7 @@ fn a_failure_leaves_what_the_targets_hold() {
     );
     assert_eq!(status.conditions[0].last_transition_time, "2026-06-01T01:00:00Z");
     assert_eq!(status.sources[0].problem.as_deref(), Some("gone"));
-    // The package is no longer used.
+    // The default package is not used any more.
     let without = GatheredCertificates { package: None, ..harvest };
     let good = SyncOutcome::Synced { harvest: &without, reach: &reach, wrote: true };
     let status = report(&bundle, good, &sources(None), later).status.unwrap();

@@ -1,4 +1,4 @@
-//! Which targets are written, as trust-manager's own tests have it, and what we do beyond.
+//! Tests of target drift, from trust-manager's own tests, and of our additions.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ fn bundle(target: Value) -> Bundle {
     fixtures::bundle(json!([{"inLine": "x"}]), target)
 }
 
-/// A target as it is after it has been applied.
+/// Builds a target as it is after apply.
 fn synced(bundle: &Bundle, desired: &DesiredTarget) -> Value {
     let fields = |names: &mut dyn Iterator<Item = &str>| {
         names.map(|name| (format!("f:{name}"), json!({}))).collect::<serde_json::Map<_, _>>()
@@ -117,7 +117,7 @@ fn a_target_is_written_if_it_is_not_as_it_should_be() {
             change(&mut metadata);
             assert_eq!(decided(&metadata), TargetAction::Write(*why), "{kind} {index}");
         }
-        // What is not ours may be anything.
+        // Labels and annotations of other managers are ignored.
         let mut more = good.clone();
         more["labels"]["users"] = "x".into();
         more["annotations"]["users"] = "x".into();
@@ -135,7 +135,7 @@ fn keys_are_known_by_who_manages_them() {
         let rich = bundle(target);
         let decided = |wanted: &Bundle, metadata: &Value| {
             let desired = &desired_targets(wanted, &pool(P256))[0];
-            // The hash is as it should be, so that only the keys differ.
+            // The hash matches, so only the keys differ.
             let mut metadata = metadata.clone();
             metadata["annotations"] = json!(desired.annotations);
             decide(
@@ -151,7 +151,7 @@ fn keys_are_known_by_who_manages_them() {
         assert_eq!(decided(&rich, &as_rich), TargetAction::Leave);
         assert_eq!(decided(&rich, &as_plain), TargetAction::Write(DriftReason::Keys));
         assert_eq!(decided(&plain, &as_rich), TargetAction::Write(DriftReason::Keys));
-        // Somebody has changed the text: it is managed by them now.
+        // Another manager changed the text and now owns it.
         let mut changed = as_plain.clone();
         changed["managedFields"][0]["fieldsV1"]["f:data"]["f:ca.crt"] = json!({});
         changed["managedFields"][1]["fieldsV1"]["f:data"] = json!({});
@@ -172,7 +172,7 @@ fn another_content_is_another_target() {
     let hash = encode_hex(&target_hash(P256.trim_end(), None, None));
     let bare = bundle(json!({"configMap": {"key": "ca.crt"}}));
     assert_eq!(desired_targets(&bare, &pool(P256))[0].annotations[HASH_ANNOTATION], hash);
-    // A ClusterTrustBundle holds authorities only.
+    // A ClusterTrustBundle contains only CA certificates.
     let anchors = bundle(template(TargetKind::ClusterTrustBundle));
     let mixed = pool(&format!("{P256}{}", fixtures::leaf_certificate()));
     let [one, other] = [pool(P256), mixed].map(|pool| desired_targets(&anchors, &pool).remove(0));
@@ -207,7 +207,7 @@ fn what_others_control_is_left_to_them() {
             decide(&bundle.metadata, TargetIntent::Unwanted, kind, Some(&found)),
             TargetAction::Leave
         );
-        // One that nobody controls is left alone until somebody hands it over.
+        // An object without a controller is left alone until it is handed over.
         let found = read(kind, &json!({"name": desired.name}));
         let TargetAction::Blocked(why) = decide(&bundle.metadata, wish, kind, Some(&found)) else {
             panic!("{kind} was taken");

@@ -36,10 +36,10 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
         assert_eq!(mode(&directory), 0o700);
         assert_eq!(mode(&directory.join(KEY)), 0o600);
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing else is left there");
-        // Whatever is said of it later, it stays what it was.
+        // Later settings do not change an existing CA.
         let again = open_ca(&directory, KeyType::EcdsaP256).current().unwrap();
         assert_eq!(again.certificate().der(), certificate.der());
-        // It can sign.
+        // The CA can sign.
         let leaf = PrivateKey::generate().unwrap();
         let public = windlass_pki::SubjectKey::from_der(leaf.public_key().as_der()).unwrap();
         let wanted = CertificateTemplate {
@@ -54,7 +54,7 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
     }
 }
 
-/// What is said of a CA that cannot be used.
+/// Returns the error for a CA that cannot be used.
 fn problem(directory: &Path) -> String {
     let source = open_ca(directory, KeyType::EcdsaP256);
     assert!(source.current().is_none());

@@ -4,7 +4,7 @@ use time::macros::datetime;
 use super::*;
 
 const MADE: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
-/// When somebody decided: an hour after it was made.
+/// Time of the decision: one hour after creation.
 const DECIDED: &str = "2026-03-01T13:00:00Z";
 /// A certificate that expired long ago.
 const EXPIRED: &[u8] =
@@ -26,7 +26,7 @@ fn condition(kind: &str, when: Option<&str>) -> Value {
     json!({"type": kind, "status": "True", "lastUpdateTime": when})
 }
 
-/// Each state, and how many minutes after it was made it goes.
+/// States, and the minutes from creation to deletion.
 #[test]
 fn every_state_has_its_time() {
     let decided = |kind| condition(kind, Some(DECIDED));
@@ -49,7 +49,7 @@ fn every_state_has_its_time() {
             None,
             120,
         ),
-        // Times that nobody can go by.
+        // Missing or unusable times.
         ("no time", json!([condition("Denied", None)]), None, day),
         ("Go's zero", json!([condition("Denied", Some("0001-01-01T00:00:00Z"))]), None, day),
         (

@@ -13,7 +13,8 @@ fn object(uid: &str, version: &str) -> ObjectMeta {
     }
 }
 
-/// What is due after that many real minutes, by a clock that is so many minutes wrong.
+/// Returns what is due after this many real minutes, by a wall clock that is this many minutes
+/// wrong.
 async fn pop_due_after(
     agenda: &mut DeadlineQueue<&'static str>,
     minutes: u64,
@@ -53,7 +54,7 @@ async fn clocks_that_jump_make_nothing_old() {
         let jumped = START + time::Duration::minutes(49 + wrong);
         assert!(agenda.preconditions(&"a", jumped).is_none(), "{wrong} minutes wrong");
     }
-    // An hour ahead does not keep what has really become old.
+    // A clock that is an hour ahead does not delay requests that are really old.
     let mut agenda = queue_with_deadline(50);
     assert_eq!(pop_due_after(&mut agenda, 50, 60).await, ["a"]);
 }
@@ -67,7 +68,7 @@ async fn what_changes_has_another_time() {
     let end = START + time::Duration::minutes(55);
     assert_eq!(agenda.pop_due(end), ["a"]);
     assert_eq!(agenda.preconditions(&"a", end).unwrap().resource_version.as_deref(), Some("2"));
-    // Another of the same name is not as old.
+    // A new object of the same name has a new deadline.
     agenda.insert("a", &object("w", "3"), end + time::Duration::HOUR, end);
     assert!(agenda.preconditions(&"a", end).is_none());
     agenda.remove_key(&"a");

@@ -12,7 +12,7 @@ use crate::csr::Csr;
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// What a recorded request asked for.
+/// Returns the request of a recorded case.
 fn recorded_csr(case: &str) -> Csr {
     let cases = include_str!("../../../tests/loops/issuance.json");
     let cases: Vec<Value> = serde_json::from_str(cases).unwrap();
@@ -63,7 +63,7 @@ fn a_certificate_is_one_block_by_the_authority() {
 fn what_is_not_about_policy_waits() {
     let of = |change: fn(&mut Csr)| {
         let mut request = recorded_csr("kubelet client");
-        // Only this one looks at nothing else.
+        // Only `legacy-unknown` has no other checks.
         request.spec.signer_name = KubernetesSigner::LegacyUnknown.name().into();
         change(&mut request);
         let authority = authority(NOW + time::Duration::days(999));

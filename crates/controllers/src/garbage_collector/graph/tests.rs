@@ -21,7 +21,8 @@ fn resource(kind: &str, plural: &str, namespaced: bool) -> Arc<ServedResource> {
     Arc::new(ServedResource::new(ApiResource::from_gvk_with_plural(&gvk, plural), namespaced))
 }
 
-/// A ConfigMap in namespace `n` whose UID is its name, with owners `kind/name[!]`; `!` blocks.
+/// Builds a ConfigMap in namespace `n` whose UID is its name, with owners `kind/name[!]`; `!` sets
+/// `blockOwnerDeletion`.
 fn map(name: &str, owners: &[&str]) -> ObjectMeta {
     let owners: Vec<_> = owners
         .iter()

@@ -71,7 +71,7 @@ struct ReportedBundle {
     digest: String,
 }
 
-/// The API resource of NodeTrust objects.
+/// Returns the API resource of NodeTrust objects.
 pub fn resource() -> ApiResource {
     ApiResource {
         group: RESOURCE.group.into(),
@@ -195,7 +195,7 @@ mod tests {
             (json!({"sources": [by_labels("web", "new")]}), false),
             (json!({"sources": [by_labels("web", "old")]}), true),
             (json!({"sources": [by_labels("mail", "old")]}), false),
-            // Without a selector, none of the signer's bundles is asked for.
+            // Without a selector, no bundle of the signer is requested.
             (json!({"sources": [{"signerName": "a.b/c"}]}), false),
             (json!({"sources": [{"signerName": "a.b/c", "labelSelector": {}}]}), true),
             (json!({"sources": [by_name("new")], "moreSources": 1}), true),
@@ -225,7 +225,7 @@ mod tests {
         reports.observe(Ok(Event::Init), |_, _| true);
         reports.observe(Ok(Event::InitDone), |_, _| true);
         assert_eq!(lacking(&reports), Some(vec![]));
-        // What does not matter is not kept.
+        // Irrelevant reports are not cached.
         reports.observe(Ok(Event::Apply(report("n", stale()))), |_, _| false);
         assert_eq!(lacking(&reports), Some(vec![]));
         let failed = |code| {

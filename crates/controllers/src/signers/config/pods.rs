@@ -63,12 +63,12 @@ impl AllowedPods {
 }
 
 impl PodProfile {
-    /// Whether keys of this type get certificates.
+    /// Whether keys of this type are allowed.
     pub fn allows_key(&self, key: KeyType) -> bool {
         self.key_types.contains(&key)
     }
 
-    /// The usages of a certificate for a key of this type.
+    /// Returns the usages of a certificate for this key type.
     pub fn usages(&self, key: KeyType) -> CertificateUsages {
         if let Some(usages) = &self.chosen_usages {
             return usages.clone();

@@ -47,7 +47,7 @@ pub struct RequestProfile {
     pub approval: ApprovalMode,
 }
 
-/// How requests for the signer get approved.
+/// How requests to the signer are approved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApprovalMode {
     /// Another approver decides; the signer approves nothing itself.

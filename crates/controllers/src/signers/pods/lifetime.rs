@@ -109,14 +109,15 @@ mod tests {
 
     #[test]
     fn the_shorter_of_both_limits_counts() {
-        // Longest, asked for, refreshed after: minutes of life, minutes until the renewal.
+        // Maximum lifetime, requested lifetime and refresh fraction; then in minutes: lifetime and
+        // time until renewal.
         let table = [
             (hours(24), 86_400, 0.5, 1440, 720),
             (hours(24), 3600, 0.5, 60, 30),
             (hours(1), 86_400, 0.5, 60, 30),
             (hours(2000), 7_862_400, 0.5, 120_000, 60_000),
             (hours(9999), 7_862_400, 0.5, 131_040, 65_520),
-            // The renewal keeps ten minutes from both ends.
+            // The renewal is at least ten minutes from both ends.
             (hours(1), 3600, 0.0, 60, 10),
             (hours(1), 3600, 0.1, 60, 10),
             (hours(1), 3600, 0.9, 60, 50),

@@ -102,7 +102,7 @@ mod tests {
         let names = service_names(&services, &labels, "ns", "local");
         let expected = ["api.ns.svc", "api.ns.svc.local", "web.ns.svc", "web.ns.svc.local"];
         assert_eq!(names, expected);
-        // "s.ns.svc." and the domain have 253 bytes together, and no more.
+        // "s.ns.svc." and the domain may have 253 bytes together.
         for (length, fits) in [(244, true), (245, false)] {
             let domain =
                 [61, 61, 61, length - 3 * 61 - 3].map(|length| "d".repeat(length)).join(".");

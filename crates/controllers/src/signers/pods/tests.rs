@@ -17,7 +17,7 @@ const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));
 const STUB: &[u8] =
     include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
 
-/// Puts a pair into a folder that is valid for so many minutes from now.
+/// Writes a CA pair to a directory; it is valid for `minutes` from now.
 fn write_pair(dir: &Path, name: &str, minutes: i64) {
     let now = OffsetDateTime::now_utc();
     let until = now + time::Duration::minutes(minutes);
@@ -58,8 +58,8 @@ async fn create_request(client: &Client, api: &Api<PodRequest>, name: &str) {
     api.create(&PostParams::default(), &request).await.unwrap();
 }
 
-/// A signer whose CA leaves no hour says so, once, and goes on as soon as it gets a new one,
-/// however long the request was put off for.
+/// A signer whose CA expires in less than an hour reports this once and signs as soon as the CA is
+/// replaced, whatever the request's back-off.
 #[tokio::test]
 async fn a_new_pair_wakes_what_waits() {
     let files = tempfile::tempdir().unwrap();

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::config::SignersConfig;
 use super::*;
 
-/// A profile with these fields besides the usages and the longest.
+/// Builds a profile with these fields, usages and a maximum lifetime.
 fn profile(fields: &str) -> RequestProfile {
     let text = format!(
         "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: a.b/c, \
@@ -15,7 +15,7 @@ fn profile(fields: &str) -> RequestProfile {
     signers.remove(0).requests.unwrap()
 }
 
-/// What a recorded request asks for.
+/// Returns the request of a recorded case.
 fn recorded(case: &str) -> CertificateRequest {
     let cases = include_str!("../../../tests/loops/issuance.json");
     let cases: Vec<Value> = serde_json::from_str(cases).unwrap();
@@ -42,7 +42,7 @@ fn every_part_of_a_subject_counts() {
     let full = check_message(any, "full subject, odd order");
     assert!(full.starts_with("subject attribute 2.5.4."), "{full}");
     assert!(full.ends_with("is not allowed by the signer's profile"), "{full}");
-    // Kubernetes would issue only the last of them; both have to be allowed.
+    // Kubernetes would issue only the last common name; both must be allowed.
     let names = recorded("two common names");
     let names: Vec<&str> =
         names.subject().attributes().iter().filter_map(|each| each.value()).collect();

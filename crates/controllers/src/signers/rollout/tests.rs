@@ -12,7 +12,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Writes a CA that is valid for so many hours; returns its fingerprint.
+/// Writes a CA that is valid for `hours`; returns its fingerprint.
 fn write_ca(dir: &Path, name: &str, hours: i64) -> String {
     let validity = Validity::new(NOW - HOUR, NOW + time::Duration::hours(hours)).unwrap();
     let ca = windlass_testkit::ca_with_validity(name, validity);
@@ -38,14 +38,14 @@ impl RolloutFixture {
         RolloutFixture { dir, source, rollout, old }
     }
 
-    /// The CA is replaced; returns the fingerprint of the new one.
+    /// Replaces the CA and returns the fingerprint of the new one.
     fn replace(&self) -> String {
         let new = write_ca(self.dir.path(), "new", 99);
         self.source.reload();
         new
     }
 
-    /// Who signs, or the reason why nobody does.
+    /// Returns the signing CA, or the reason why none signs.
     fn signing_ca(&self, now: OffsetDateTime) -> String {
         match self.rollout.select_ca(now) {
             Ok(ca) => ca.certificate().common_name().unwrap().to_owned(),
@@ -131,7 +131,7 @@ fn what_an_old_ca_signs_does_not_outlast_its_anchor() {
             vec![(new.as_str(), held_record(late)), (old, retained_record(NOW + HOUR - MINUTE))],
             "CaNotDelivered",
         ),
-        // Somebody removed it.
+        // An operator removed the old anchor.
         (vec![(new.as_str(), held_record(late))], "CaNotDelivered"),
     ];
     for (records, signs) in table {
@@ -140,7 +140,7 @@ fn what_an_old_ca_signs_does_not_outlast_its_anchor() {
         trial.publish(&records, NOW);
         assert_eq!(trial.signing_ca(NOW), signs, "{records:?}");
     }
-    // It has expired.
+    // The old CA expires during its retention.
     trial.publish(&[(&new, held_record(late)), (old, retained_record(late))], NOW);
     assert_eq!(trial.signing_ca(NOW + HOUR + MINUTE), "old", "its own end is nearer");
     assert_eq!(trial.signing_ca(NOW + 2 * HOUR + MINUTE), "CaNotDelivered");

@@ -1,4 +1,4 @@
-//! Controllers that may not see everything do what they can, and say what they cannot.
+//! Tests of restricted permissions: the controller syncs what it can and reports the rest.
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
@@ -18,7 +18,7 @@ fn rule(groups: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [groups], "resources": resources, "verbs": verbs})
 }
 
-/// What trust-manager's chart gives in the cluster, but for targets.
+/// Cluster-wide rules of trust-manager's chart, without those for targets.
 fn common_rules() -> Vec<Value> {
     let read = ["get", "list", "watch"];
     vec![
@@ -30,7 +30,7 @@ fn common_rules() -> Vec<Value> {
 }
 
 impl BundleFixture {
-    /// Lets the controllers do this in a namespace, or everywhere.
+    /// Grants the controllers these rules in a namespace, or everywhere.
     async fn allow(&self, namespace: Option<&str>, rules: Vec<Value>) {
         let (client, parameters) = (self.world.client.clone(), PostParams::default());
         let subject = json!({"kind": "User", "name": "limited", "apiGroup": GROUP});
@@ -57,7 +57,7 @@ impl BundleFixture {
         }
     }
 
-    /// Starts the controller of Bundles as somebody who may do what was allowed.
+    /// Starts the Bundle controller as a user with only the granted permissions.
     fn run_limited(&mut self, bundles: BundleSettings) {
         let admin = self.world.client.clone();
         self.world.client = self.world.client_as("limited", &["system:authenticated"]);
@@ -114,7 +114,7 @@ async fn with_rights_in_some_namespaces_those_are_written() {
     assert_eq!(message, "Successfully synced Bundle to all allowed namespaces");
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     assert!(site.config_maps("b").get_opt("roots").await.unwrap().is_none());
-    // It is watched there, too.
+    // Targets in that namespace are also watched.
     let _ = site.config_maps("a").delete("roots", &Default::default()).await.unwrap();
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
 }

@@ -1,4 +1,4 @@
-//! What cannot be written is told, and does not hold up the rest.
+//! Tests of failed writes, which are reported and do not block other targets.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -39,7 +39,8 @@ async fn a_foreign_owner_is_told_of_and_left() {
     }
     let told = events(&site.world, "SyncConfigMapTargetFailed").await;
     assert_eq!((&told["type"], &told["action"]), (&json!("Warning"), &json!("SyncFailed")));
-    // When its owner is gone, it goes as well, and is written without anybody asking.
+    // Deleting the owner also deletes the ConfigMap; the target is then written without another
+    // trigger.
     let _ = site.config_maps("b").delete("owner", &Default::default()).await.unwrap();
     site.wait_for_data("b", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     site.wait_for_reason("roots", "Synced").await;
@@ -50,7 +51,7 @@ async fn a_foreign_owner_is_told_of_and_left() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
     let site = BundleFixture::without_controllers().await;
-    // An immutable ConfigMap takes nothing any more.
+    // An immutable ConfigMap cannot be updated.
     for name in ["one", "two"] {
         let metadata = json!({"name": name, "labels": {LABEL: name}});
         let stuck = json!({"metadata": metadata, "data": {"k": "old"}, "immutable": true});
@@ -76,7 +77,7 @@ async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
         metrics.contains("windlass_bundle_targets{bundle=\"one\",state=\"failed\"} 1"),
         "{metrics}"
     );
-    // Nobody waits for a namespace that goes.
+    // A namespace that is being deleted does not block.
     let _ = site.world.namespaces().delete("a", &Default::default()).await.unwrap();
     wait_until_removed(&site.world.namespaces(), "a").await;
     site.wait_for_reason("one", "Synced").await;
@@ -95,13 +96,13 @@ async fn a_contest_is_told_of_instead_of_fought() {
     let words =
         "Failed to sync bundle ConfigMap to namespace \"b\": another manager keeps changing it";
     assert_eq!(message, words);
-    // Something new is written all the same.
+    // A new change is still written.
     site.patch("roots", json!({"spec": {"sources": [{"inLine": RSA}]}})).await;
     site.wait_for_data("b", "roots", &[("k", &bundle_pem(&[RSA]))]).await;
     site.wait_for_reason("roots", "Synced").await;
 }
 
-/// Waits for an event with this reason.
+/// Waits for an event with this reason and returns it.
 async fn events(world: &TestCluster, reason: &str) -> Value {
     let waiting = async {
         loop {
@@ -124,7 +125,7 @@ async fn events(world: &TestCluster, reason: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reserved_name_is_refused_and_what_was_written_is_given_back() {
-    // The server takes no such Bundle any more; one may be there from before.
+    // The server rejects such Bundles now, but one may exist from an earlier version.
     let (name, uid) = ("kube-root-ca.crt", "0e9e8f4c-6f0f-4b0e-a3f5-6a1d2f9f8f10");
     let bundle = json!({"sources": [{"inLine": P256}], "target": {"configMap": {"key": "ca.crt"}}});
     let stored = format!(
@@ -140,7 +141,7 @@ async fn a_reserved_name_is_refused_and_what_was_written_is_given_back() {
     });
     let refused = site.bundles().create(&PostParams::default(), &object(refused)).await;
     assert!(refused.unwrap_err().to_string().contains("is reserved"));
-    // What Kubernetes keeps, untouched in one namespace and overwritten in the other.
+    // ConfigMaps that Kubernetes maintains: untouched in one namespace, overwritten in the other.
     let map = json!({"metadata": {"name": name}, "data": {"ca.crt": RSA}});
     let kept = site.config_maps("b").create(&PostParams::default(), &object(map)).await.unwrap();
     let owner = json!({

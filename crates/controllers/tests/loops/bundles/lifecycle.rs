@@ -1,4 +1,4 @@
-//! The lives of targets: ConfigMaps, Secrets and ClusterTrustBundles.
+//! Tests of the lifecycle of targets: ConfigMaps, Secrets and ClusterTrustBundles.
 
 use k8s_openapi::api::certificates::v1beta1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -32,17 +32,17 @@ async fn a_config_map_lives_with_its_bundle() {
     assert_eq!(message, "Successfully synced Bundle to all namespaces");
     assert_eq!(status["certificates"], 2);
     assert_eq!(status["sources"][0]["source"], "configMap src at key k");
-    // A source changes, a namespace comes.
+    // A source changes and a namespace is created.
     site.apply_source("src", json!({"k": RSA})).await;
     let both = bundle_pem(&[RSA, ED25519]);
     site.wait_for_data("a", "roots", &[("ca.crt", &both)]).await;
     site.world.create_namespace("c").await;
     site.wait_for_data("c", "roots", &[("ca.crt", &both)]).await;
-    // Another key takes the place of the first.
+    // The target key is renamed.
     site.patch("roots", json!({"spec": {"target": {"configMap": {"key": "new"}}}})).await;
     site.wait_for_data("a", "roots", &[("new", &both)]).await;
     site.wait_for_data("c", "roots", &[("new", &both)]).await;
-    // Only some namespaces.
+    // The Bundle selects only some namespaces.
     let label = json!({"metadata": {"labels": {"team": "x"}}});
     let namespaces = site.world.namespaces();
     namespaces.patch("a", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_config_map_lives_with_its_bundle() {
     let label = json!({"metadata": {"labels": {"team": "y"}}});
     namespaces.patch("a", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
     wait_until_removed(&site.config_maps("a"), "roots").await;
-    // With the Bundle go its targets.
+    // Deleting the Bundle deletes its targets.
     let _ = site.bundles().delete("roots", &DeleteParams::default()).await.unwrap();
     wait_until_removed(&site.config_maps("b"), "roots").await;
     site.world.shut_down().await;
@@ -89,19 +89,19 @@ async fn a_secret_lives_with_its_bundle() {
     }
     site.wait_for_reason("roots", "Synced").await;
     assert!(site.config_maps("a").get_opt("roots").await.unwrap().is_none());
-    // Somebody deletes one, or changes it.
+    // Another client deletes or changes a target.
     let secrets = site.secrets("a");
     let _ = secrets.delete("roots", &DeleteParams::default()).await.unwrap();
     wait_until(&secrets, "roots", "be back", has(all, bundle_pem(&[P256]))).await;
     let drift = json!({"stringData": {"ca.crt": "other"}});
     secrets.patch("roots", &PatchParams::default(), &Patch::Merge(drift)).await.unwrap();
     wait_until(&secrets, "roots", "be repaired", has(all, bundle_pem(&[P256]))).await;
-    // It becomes a ConfigMap.
+    // The target kind changes to ConfigMap.
     let target = json!({"secret": null, "additionalFormats": null, "configMap": {"key": "k"}});
     site.patch("roots", json!({"spec": {"target": target}})).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     wait_until_removed(&secrets, "roots").await;
-    // And then nothing.
+    // The Bundle has no target any more.
     site.patch("roots", json!({"spec": {"target": null}})).await;
     wait_until_removed(&site.config_maps("a"), "roots").await;
     site.wait_for_reason("roots", "Synced").await;
@@ -114,8 +114,8 @@ async fn drift_is_repaired_and_what_others_wrote_stays() {
     let target = json!({"configMap": {"key": "k", "metadata": metadata}});
     let sources = json!([{"inLine": P256}]);
     let maps = site.config_maps("a");
-    // There is one by that name already, with something in it: it is left alone until whoever keeps
-    // it hands it over.
+    // An object of that name with data exists already: it is left alone until its manager hands it
+    // over.
     let foreign: ConfigMap = object(json!({"metadata": {"name": "roots"}, "data": {"own": "x"}}));
     let foreign = maps.create(&PostParams::default(), &foreign).await.unwrap();
     site.create("roots", sources, target).await;
@@ -154,7 +154,7 @@ async fn drift_is_repaired_and_what_others_wrote_stays() {
         merge(&site.config_maps("b"), "roots", json!({"metadata": drift})).await;
         wait_until(&site.config_maps("b"), "roots", "be described", described).await;
     }
-    // What is let go keeps what others wrote, and is nobody's target.
+    // A released object keeps the data of other managers and is no longer a target.
     site.patch("roots", json!({"spec": {"target": null}})).await;
     site.wait_for_data("a", "roots", &[("own", "x")]).await;
     let free = |map: Option<&ConfigMap>| {
@@ -197,7 +197,7 @@ async fn a_trust_bundle_is_source_and_target() {
     let drift = Patch::Merge(json!({"spec": {"trustBundle": RSA}}));
     anchors.patch(name, &PatchParams::default(), &drift).await.unwrap();
     wait_until(&anchors, name, "be repaired", holds(bundle_pem(&[ED25519]))).await;
-    // One that is somebody else's is not touched.
+    // An object of another owner is not touched.
     let mut other = of("taken", RSA);
     other.spec.signer_name = None;
     let other = anchors.create(&PostParams::default(), &other).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_second_pass_writes_nothing() {
         before.0.len(),
         2 * site.world.namespaces().list(&Default::default()).await.unwrap().items.len()
     );
-    // Controllers that begin anew know nothing; another Bundle shows that they have looked.
+    // Restarted controllers have an empty cache; a second Bundle shows that they have reconciled.
     site.world.stop_controllers().await;
     site.run(settings(), system_clock());
     site.create("other", json!([{"inLine": RSA}]), json!({"configMap": {"key": "k"}})).await;
@@ -268,7 +268,7 @@ async fn orphans_of_other_settings_are_removed() {
     wait_until_removed(&site.secrets("a"), "sealed").await;
     wait_until_removed(&site.config_maps("b"), "roots").await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
-    // Secrets are not written here.
+    // Secret targets are disabled here.
     site.patch("sealed", json!({"spec": {"target": {"secret": {"key": "k"}}}})).await;
     let (message, _) = site.wait_for_reason("sealed", "SecretTargetsDisabled").await;
     assert_eq!(message, "Bundle has Secret targets but the feature is disabled");

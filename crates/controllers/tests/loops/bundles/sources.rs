@@ -1,4 +1,4 @@
-//! Where certificates come from: missing, optional, bad, expiring.
+//! Tests of sources: missing, optional, invalid and expiring certificates.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,7 +37,7 @@ async fn a_missing_source_keeps_targets_as_they_were() {
     site.apply_source("src", json!({"k": RSA})).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[RSA]))]).await;
     site.wait_for_reason("roots", "Synced").await;
-    // Something that is no certificate.
+    // Data that is not a certificate.
     site.apply_source(
         "src",
         json!({"k": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}),
@@ -68,7 +68,7 @@ async fn what_is_optional_may_come_later() {
     });
     site.secrets(TRUST).create(&PostParams::default(), &object(secret)).await.unwrap();
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256, ED25519, RSA]))]).await;
-    // Its own target in the trust namespace is no source of it.
+    // A Bundle's own target in the trust namespace is not one of its sources.
     let sources = json!([{"inLine": P256}, {"configMap": {"selector": {}, "key": "k"}}]);
     let own = json!({"spec": {"sources": sources, "target": {"configMap": {"key": "k"}}}});
     site.patch("roots", own).await;
@@ -128,7 +128,7 @@ async fn a_certificate_goes_when_it_expires() {
     let sources = json!([{"inLine": format!("{P256}{short}")}]);
     site.create("roots", sources, json!({"configMap": {"key": "k"}})).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256, &short]))]).await;
-    // From here on nothing happens but that time passes.
+    // From here on only time passes.
     *now.lock().unwrap() += Duration::minutes(1);
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
 }

@@ -1,5 +1,5 @@
-//! A signer's CA is replaced: nobody who verifies is ever left without an anchor, and nobody meets a
-//! certificate of the new CA before its anchor has arrived.
+//! Tests of CA replacement: verifiers always have a trust anchor, and no certificate of the new CA
+//! is issued before its anchor is delivered.
 
 use kube::api::{DynamicObject, PostParams};
 use kube::core::ApiResource;
@@ -8,7 +8,7 @@ use super::*;
 
 const NAME: &str = "example.com:web:anchors";
 
-/// Nodes with what was delivered to them, in the place of agents.
+/// Simulated nodes and the bundles delivered to them, in place of agents.
 struct FakeNodes {
     api: Api<DynamicObject>,
     delivered: Vec<(&'static str, String)>,
@@ -20,7 +20,7 @@ impl FakeNodes {
         FakeNodes { api, delivered: vec![("n1", String::new()), ("n2", String::new())] }
     }
 
-    /// A node gets a bundle as it is, and reports that.
+    /// Delivers the current bundle to a node and reports it.
     async fn deliver(&mut self, node: &str, bundle: &Bundle) {
         let text = &bundle.spec.trust_bundle;
         let fingerprints = pem::certificates(text.as_bytes()).unwrap();
@@ -43,7 +43,7 @@ impl FakeNodes {
         delivered.clone_from(text);
     }
 
-    /// Every leaf is verified by what is on every node.
+    /// Verifies every leaf against the anchors on every node.
     fn verify(&self, leaves: &[&Csr], now: OffsetDateTime) {
         for (_, delivered) in &self.delivered {
             for leaf in leaves {
@@ -73,7 +73,7 @@ impl SignerFixture {
         *self.now.lock().unwrap()
     }
 
-    /// Has the bundle looked at, which a label that comes back shows to be over.
+    /// Triggers a reconcile and waits until a removed label is back.
     async fn wait_for_reconcile(&self) -> Bundle {
         let bundles = self.bundles();
         let patch = Patch::Merge(json!({"metadata": {"labels": {"purpose": null}}}));
@@ -83,7 +83,7 @@ impl SignerFixture {
     }
 }
 
-/// Whether this CA signed it.
+/// Whether this CA signed the certificate.
 fn is_signed_by(authority: &CertificateAuthority, request: &Csr) -> bool {
     let text = &request.status.as_ref().unwrap().certificate.as_ref().unwrap().0;
     let leaf = pem::certificates(text).unwrap().remove(0);
@@ -94,7 +94,7 @@ fn records(bundle: &Bundle) -> serde_json::Value {
     serde_json::from_str(&bundle.annotations()["windlass.dev/anchors"]).unwrap()
 }
 
-/// Two services with certificates of 24 hours, and an overlap of one.
+/// Two services with 24-hour certificates and an overlap of one hour.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_verify_each_other_at_every_step() {
     let files = tempfile::tempdir().unwrap();
@@ -112,7 +112,7 @@ async fn services_verify_each_other_at_every_step() {
     write_ca(site.files.path(), &new, &[]);
     let both = site.wait_until_published(NAME, &[new.certificate(), old.certificate()]).await;
     nodes.verify(&[&one, &two], site.now());
-    // No node has the new root, and then one of them.
+    // First no node has the new root, then one of them.
     let three = site.issue("three").await;
     assert!(is_signed_by(&old, &three), "signed by a CA that no node knows");
     nodes.deliver("n1", &both).await;
@@ -136,7 +136,7 @@ async fn services_verify_each_other_at_every_step() {
     let five = tokio::time::timeout(crate::fixture::PATIENCE, renewed).await.unwrap();
     nodes.verify(&[&one, &two, &three, &four, &five], site.now());
 
-    // The overlap has passed, and both services still hold what the old CA signed.
+    // The overlap has passed, and both services still have certificates of the old CA.
     for hours in [1, 22] {
         *site.now.lock().unwrap() += hours * HOUR;
         let bundle = site.wait_for_reconcile().await;
@@ -144,7 +144,7 @@ async fn services_verify_each_other_at_every_step() {
         nodes.deliver("n2", &bundle).await;
         nodes.verify(&[&one, &two, &three, &four, &five], site.now());
     }
-    // Certificates may last for 48 hours, and one that did has expired.
+    // Certificates last at most 48 hours, so the longest one has expired.
     *site.now.lock().unwrap() += 27 * HOUR;
     let patch = Patch::Merge(json!({"metadata": {"labels": {"theirs": "too"}}}));
     site.bundles().patch(NAME, &PatchParams::default(), &patch).await.unwrap();
@@ -153,7 +153,7 @@ async fn services_verify_each_other_at_every_step() {
 }
 
 impl SignerFixture {
-    /// Ends the controllers, replaces the CA meanwhile, and starts them with what is there now.
+    /// Stops the controllers, replaces the CA, and restarts them with the new files.
     async fn restart_with(&mut self, authority: &CertificateAuthority) {
         self.world.stop_controllers().await;
         write_ca(self.files.path(), authority, &[]);
@@ -171,7 +171,7 @@ impl SignerFixture {
     }
 }
 
-/// The files are replaced while nobody looks, so the old key is gone.
+/// The files are replaced while the controllers are stopped, so the old key is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ca_that_came_while_nobody_looked_waits_and_says_so() {
     let files = tempfile::tempdir().unwrap();
@@ -199,14 +199,14 @@ async fn a_ca_that_came_while_nobody_looked_waits_and_says_so() {
         metrics.contains("windlass_signer_ca_pending{signer=\"example.com/web\"}"),
         "{metrics}"
     );
-    // The timeout passes; the node does not have to answer.
+    // The timeout passes without a report from the node.
     *site.now.lock().unwrap() += Duration::from_secs(5 * 60 + 1);
     let both = site.wait_for_reconcile().await;
     let request = site.wait_until_settled("waits").await;
     assert!(is_signed_by(&new, &request));
     verify_chain(&request, &both.spec.trust_bundle, site.now());
     verify_chain(&one, &both.spec.trust_bundle, site.now());
-    // Once more, and back again: all of them stay.
+    // Replaced again and then restored: all anchors stay.
     let third = authority("third", 90);
     site.restart_with(&third).await;
     let all = [third.certificate(), new.certificate(), old.certificate()];
@@ -218,7 +218,7 @@ async fn a_ca_that_came_while_nobody_looked_waits_and_says_so() {
     site.world.shut_down().await;
 }
 
-/// Whoever wants to be rid of a CA at once removes its anchor.
+/// Removing its anchor stops a CA immediately.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_anchor_that_is_removed_by_hand_stays_away_and_its_ca_stops() {
     let files = tempfile::tempdir().unwrap();

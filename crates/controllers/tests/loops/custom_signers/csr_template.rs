@@ -1,4 +1,4 @@
-//! Requests for certificates as a client makes them.
+//! Builds certificate signing requests as a client does.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
@@ -17,13 +17,13 @@ use x509_cert::spki::{AlgorithmIdentifier, SubjectPublicKeyInfoOwned};
 
 use crate::fixture::object;
 
-/// What is asked for, with a P-256 key that is new.
+/// Content of a request; its P-256 key is newly generated.
 #[derive(Clone, Copy, Debug)]
 pub struct CsrTemplate<'a> {
     pub signer: &'a str,
-    /// As in RFC 4514; empty for none.
+    /// Subject in RFC 4514 format; empty for none.
     pub subject: &'a str,
-    /// `DNS:`, `IP:`, `EMAIL:` or `URI:` and a name.
+    /// Names with the prefix `DNS:`, `IP:`, `EMAIL:` or `URI:`.
     pub names: &'a [&'a str],
     pub usages: &'a [&'a str],
     pub seconds: Option<i32>,
@@ -74,7 +74,7 @@ impl CsrTemplate<'_> {
     }
 }
 
-/// A subject as in RFC 4514, or none.
+/// Parses a subject in RFC 4514 format, which may be empty.
 fn parse_subject(text: &str) -> Name {
     if text.is_empty() { Name::default() } else { text.parse().unwrap() }
 }

@@ -1,4 +1,5 @@
-//! Names that are tied to the requester, and what is never approved automatically.
+//! Tests of name patterns with requester placeholders, and of names that are never approved
+//! automatically.
 
 use super::*;
 
@@ -31,7 +32,7 @@ async fn start_fixture() -> SignerFixture {
 }
 
 impl SignerFixture {
-    /// Waits until somebody says why a request is not approved.
+    /// Waits until a condition states why a request is not approved.
     async fn wait_for_objection(&self, name: &str) -> String {
         let told = |request: Option<&Csr>| {
             request.is_some_and(|r| condition(r, "windlass.dev/ApprovalDelayed").is_some())
@@ -42,7 +43,7 @@ impl SignerFixture {
     }
 }
 
-/// The finding: two nodes that a wildcard allows to have any name.
+/// Regression test: a wildcard let two nodes obtain each other's names.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_gets_its_own_name_and_no_other() {
     let site = start_fixture().await;
@@ -56,7 +57,8 @@ async fn a_node_gets_its_own_name_and_no_other() {
     let account = site.requests_as("system:serviceaccount:web:api", "x");
     CsrTemplate { names: &["DNS:api.web.corp.example"], ..ASKED }.create(&account, "account").await;
     assert!(site.wait_until_settled("account").await.status.unwrap().certificate.is_some());
-    // Approved by a person, it is not signed either: the requester is who made it.
+    // Not signed even after manual approval: the placeholder stands for the requester, not the
+    // approver.
     approve(&site.requests(), "others").await;
     let failed = site.wait_until_settled("others").await;
     let failed = condition(&failed, "Failed").unwrap();

@@ -1,9 +1,9 @@
-//! Just enough protobuf to put another text into a recorded message.
+//! A minimal protobuf encoder that replaces fields in a recorded message.
 
 use time::OffsetDateTime;
 
-/// `message` with the field at the end of `path` set to `text`. Every number names a field that is
-/// there and holds bytes.
+/// Returns `message` with the field at the end of `path` set to `text`. Every field number in
+/// `path` must exist and be length-delimited.
 pub fn replace_field(message: &[u8], path: &[u64], text: &[u8]) -> Vec<u8> {
     let Some((field, rest)) = path.split_first() else { return text.to_vec() };
     let (mut left, mut made, mut found) = (message, Vec::new(), false);
@@ -34,7 +34,7 @@ pub fn replace_field(message: &[u8], path: &[u64], text: &[u8]) -> Vec<u8> {
     made
 }
 
-/// A time in whole seconds, as a message of its own.
+/// Encodes a time in whole seconds as a protobuf message.
 pub fn timestamp(time: OffsetDateTime) -> Vec<u8> {
     let mut made = vec![0x08];
     push_varint(&mut made, time.unix_timestamp().try_into().unwrap());

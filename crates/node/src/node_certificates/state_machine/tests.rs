@@ -1,4 +1,4 @@
-//! One table per rule.
+//! Tests of the state machine, one table per rule.
 
 use time::Duration as Span;
 use windlass_pki::PrivateKey;
@@ -30,7 +30,7 @@ fn time_at(seconds: u64) -> ClockReading {
     ClockReading { wall: START + since, since }
 }
 
-/// A certificate for 100 hours that began so many hours before the start.
+/// A certificate for 100 hours, issued so many hours before the start.
 fn aged(hours: i64) -> Arc<CertificateKeyPair> {
     let from = START - Span::hours(hours);
     let signed =
@@ -122,11 +122,11 @@ fn a_jump_of_the_clock_is_noticed_both_ways() {
         "it seems expired"
     );
     machine.step(RotationEvent::Asked("r".into()), ahead, 0.5);
-    // What comes is good by the signer's clock only.
+    // The issued certificate is valid only by the signer's clock.
     let actions = machine.step(RotationEvent::Issued(aged(0)), ahead, 0.5);
     assert!(!actions.iter().any(|action| matches!(action, RotationAction::Store(_))));
     assert_eq!(machine.report().trouble.unwrap().cause, FailureCause::BadCertificate);
-    // Back where it was: what is held is good, and nothing is asked for.
+    // The clock is right again: the held certificate is valid, and nothing is requested.
     assert!(machine.step(RotationEvent::Tick, time_at(20), 0.5).is_empty());
     assert_eq!(
         (machine.report().doing, machine.report().trouble),
@@ -179,13 +179,13 @@ fn pauses_by_what_went_wrong() {
             expected,
             "{cause:?}"
         );
-        // The same again is not news.
+        // The same failure is not reported again.
         assert!(machine.step(failure(cause), time_at(pause), 0.5).is_empty(), "{cause:?}");
     }
 }
 
-/// How often a certificate is asked for in a day, and how often with a new key, if the same thing
-/// goes wrong every time at once.
+/// Counts the requests of a day, and those with a new key, if every attempt fails at once in the
+/// same way.
 fn requests_in_a_day(mut wrong: impl FnMut() -> RotationEvent) -> (usize, usize) {
     let mut machine = machine(None);
     let mut actions = specify(&mut machine, time_at(0));
@@ -209,12 +209,12 @@ fn requests_in_a_day(mut wrong: impl FnMut() -> RotationEvent) -> (usize, usize)
 fn nothing_makes_it_ask_too_often() {
     for cause in ALL {
         let (all, fresh) = requests_in_a_day(|| failure(cause));
-        // Looking again at what was asked for is cheap; asking anew is not.
+        // Polling a pending request is cheap; a new request is not.
         let (most, most_fresh) = match (failure_class(cause), key_after(cause)) {
             (FailureClass::Refused, RotationKey::Fresh) => (31, 31),
             (FailureClass::Refused, RotationKey::Kept) => (31, 0),
             (FailureClass::Collision, _) => (32, 32),
-            // In life it takes a quarter of an hour until this happens.
+            // In practice this takes a quarter of an hour.
             (FailureClass::Undecided, _) => (86_400, 0),
             (FailureClass::Transient, _) => (1447, 0),
         };
@@ -259,7 +259,7 @@ fn other_names_are_asked_for_with_another_key_at_once() {
     let other = || RotationEvent::Template(Some(CertificateTemplate::client("n2")));
     let same = || RotationEvent::Template(Some(CertificateTemplate::client("n1")));
     let fresh = Some((RotationKey::Fresh, RequesterCredential::Bootstrap));
-    // While it waits.
+    // While a request is pending.
     let mut waiting = machine(None);
     specify(&mut waiting, time_at(0));
     waiting.step(RotationEvent::Asked("r".into()), time_at(0), 0.5);
@@ -268,17 +268,17 @@ fn other_names_are_asked_for_with_another_key_at_once() {
     let actions = waiting.step(other(), time_at(1), 0.5);
     assert!(matches!(actions[0], RotationAction::Cancel));
     assert_eq!(requested(&actions), fresh);
-    // While it pauses after a refusal, which may have been for the names.
+    // During the backoff after a refusal, which may have been for the names.
     let mut pausing = machine(None);
     specify(&mut pausing, time_at(0));
     pausing.step(failure(FailureCause::RequestDenied), time_at(0), 0.5);
     assert_eq!(requested(&pausing.step(other(), time_at(1), 0.5)), fresh);
-    // While it asks, it first hears how that ended.
+    // During a submission, its result is handled first.
     let mut asking = machine(None);
     specify(&mut asking, time_at(0));
     assert!(asking.step(other(), time_at(0), 0.5).is_empty());
     assert_eq!(requested(&asking.step(RotationEvent::Asked("r".into()), time_at(0), 0.5)), fresh);
-    // While it holds one that is good.
+    // With a valid certificate.
     let mut holding = machine(Some(aged(0)));
     specify(&mut holding, time_at(0));
     let kept = Some((RotationKey::Kept, RequesterCredential::Own));
@@ -360,7 +360,7 @@ fn a_key_that_could_not_be_made_is_still_to_be_made() {
     machine.step(failure(FailureCause::DiskFull), time_at(60), 0.5);
     let asked = requested(&machine.step(RotationEvent::Tick, time_at(61), 0.5));
     assert_eq!(asked, Some((RotationKey::Fresh, RequesterCredential::Bootstrap)));
-    // Once it is made, it is kept.
+    // Once generated, the key is kept.
     machine.step(failure(FailureCause::Unreachable), time_at(61), 0.5);
     let asked = requested(&machine.step(RotationEvent::Tick, time_at(64), 0.5));
     assert_eq!(asked, Some((RotationKey::Kept, RequesterCredential::Bootstrap)));
@@ -382,7 +382,7 @@ fn a_serving_certificate_is_asked_for_by_the_node_only() {
     }
 }
 
-/// What is under way, and what may come of it.
+/// The running job and its possible results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PendingJob {
     None,
@@ -448,7 +448,7 @@ fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
             let actions = machine.step(event, time_at(second), 0.5);
             apply_actions(&mut job, &actions, &what);
         }
-        // From now on everything works.
+        // Everything succeeds from now on.
         let actions =
             machine.step(RotationEvent::Template(Some(templates[0].clone())), time_at(second), 0.5);
         apply_actions(&mut job, &actions, "at last");

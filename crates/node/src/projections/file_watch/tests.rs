@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// A file of projections that is followed. Time is virtual, so nothing waits for the next look.
+/// A watched projections file. Time is virtual, so polls cause no real delay.
 struct FileWatchFixture {
     dir: TempDir,
     reads: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ impl FileWatchFixture {
     }
 
     fn write(&self, name: &str, text: &str) {
-        // As an editor does it: in the place of the old one, at once.
+        // Like an editor: replaced by a rename.
         let (path, new) = (self.dir.path().join(name), self.dir.path().join("new"));
         fs::write(&new, text).unwrap();
         fs::rename(&new, &path).unwrap();

@@ -71,7 +71,7 @@ impl KeystoreInputs {
     }
 }
 
-/// Bytes that `file` holds somewhere.
+/// Returns whether `file` contains these bytes.
 fn holds(file: &PayloadFile, wanted: &[u8]) -> bool {
     file.bytes.windows(wanted.len()).any(|found| found == wanted)
 }
@@ -104,11 +104,11 @@ fn stores_are_made_of_the_files_and_always_the_same() {
         assert!(*file.bytes == bytes, "{at}");
         assert_eq!((file.mode, file.owner), (mode, Some(9)), "{at}");
     }
-    // Neither of these is encrypted, so what is in them can be seen.
+    // Neither of these is encrypted, so their content is visible.
     for at in ["stores/open.p12", "stores/trust.jks"] {
         assert!(holds(finished.get(&path(at)).unwrap(), anchors[0].der()), "{at}");
     }
-    // The secret need not be there, and so nor does what is made of it.
+    // The secret is optional, and so is the keystore built from it.
     assert!(finished.get(&path("stores/extra.jks")).is_none());
     assert_eq!(finished.files().len(), 9);
 }

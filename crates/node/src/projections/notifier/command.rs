@@ -1,5 +1,4 @@
-//! Runs a program, without a shell, and ends it with everything that it started if it takes too
-//! long.
+//! Runs a program without a shell, and kills its whole process group if it exceeds the time limit.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -10,13 +9,13 @@ use tokio::process::Command;
 
 use super::super::HostProjection;
 
-/// How much of its output is kept.
+/// Output that is kept, in bytes.
 const MAX_OUTPUT: usize = 8 << 10;
-/// How long the rest of the output is waited for when the program has ended: something that it
-/// started may hold on to it.
+/// How long to wait for remaining output after the program exited: a child process may keep the
+/// pipe open.
 const DRAIN: Duration = Duration::from_millis(100);
 
-/// Runs a program to its end, which has to be a success. Who stops waiting ends it.
+/// Runs a program, which must exit successfully. Dropping the future kills it.
 pub async fn run(arguments: &[String], projection: &HostProjection) -> Result<(), String> {
     let Some((program, arguments)) = arguments.split_first() else {
         return Err("there is no command".to_owned());
@@ -36,7 +35,7 @@ pub async fn run(arguments: &[String], projection: &HostProjection) -> Result<()
     let (mut out, mut err) = (CapturedOutput::default(), CapturedOutput::default());
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    // Goes before the child does, while the number is still its own.
+    // Dropped before the child, while the PID still belongs to it.
     let group = ProcessGroup(group);
     let status = {
         let mut output = std::pin::pin!(async {
@@ -64,7 +63,7 @@ pub async fn run(arguments: &[String], projection: &HostProjection) -> Result<()
     }
 }
 
-/// A program and what it started; killed when this goes, unless it is released.
+/// A process group, killed on drop unless it is released.
 struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
@@ -76,18 +75,18 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(group) = self.0 {
-            // It may have ended by itself.
+            // The group may have exited already.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
 }
 
-/// The beginning of what a program says.
+/// The beginning of a program's output.
 #[derive(Default)]
 struct CapturedOutput(Vec<u8>);
 
 impl CapturedOutput {
-    /// Reads to the end, so that the program is not held up.
+    /// Reads to the end, so that the program does not block on a full pipe.
     async fn read(&mut self, from: Option<impl AsyncRead + Unpin>) {
         let Some(mut from) = from else { return };
         let mut buffer = [0; 1024];

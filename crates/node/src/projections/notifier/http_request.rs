@@ -1,4 +1,4 @@
-//! Tells an application by a request.
+//! Notifies an application with an HTTP request.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Uri};
@@ -7,9 +7,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
-/// Sends a request, which has to be answered with 2xx. Nothing is followed elsewhere.
+/// Sends a request, which must be answered with 2xx. Redirects are not followed.
 pub async fn send(url: &Uri, method: &Method, headers: &HeaderMap) -> Result<(), String> {
-    // There is one request now and then: a connection is not worth keeping.
+    // Requests are rare, so connections are not kept.
     let client = Client::builder(TokioExecutor::new())
         .pool_max_idle_per_host(0)
         .build::<_, Empty<Bytes>>(HttpConnector::new());
@@ -24,7 +24,7 @@ pub async fn send(url: &Uri, method: &Method, headers: &HeaderMap) -> Result<(),
     }
 }
 
-/// An error with what it comes from.
+/// Formats an error with its causes.
 fn explain(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", explain(source)),

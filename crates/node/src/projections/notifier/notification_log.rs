@@ -1,4 +1,4 @@
-//! Who was told of what, on the disk.
+//! The last notification of each target, on disk.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,23 @@ use crate::clock;
 use crate::volume::trust_anchors::Digest;
 use windlass_runtime::durable::{DiskError, FileSystem, PRIVATE_MODE};
 
-/// More than a list of notifications that anybody writes.
+/// Size limit in bytes; far above any list of notifications.
 const MAX_FILE: usize = 1 << 20;
 
-/// Of which digest each was told last, by the id of the notification.
+/// The digest that each target was last notified of, by notification ID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NotificationLog(BTreeMap<String, String>);
 
 #[derive(Default, Serialize, Deserialize)]
 struct NotificationLogFile {
-    /// When it was written, for people.
+    /// Time of the write, for human readers.
     at: String,
     told: BTreeMap<String, String>,
 }
 
 impl NotificationLog {
-    /// What an earlier life has left. What cannot be read is as good as nothing: somebody is told
-    /// once more.
+    /// Reads the log of an earlier process. An unreadable log counts as empty, so targets are
+    /// notified again.
     pub fn read(files: &FileSystem, directory: &Path, projection: &str) -> Self {
         let path = path(directory, projection);
         match files.read(&path, MAX_FILE) {
@@ -45,7 +45,7 @@ impl NotificationLog {
         }
     }
 
-    /// Puts it on the disk.
+    /// Writes the log to disk.
     pub fn write(
         self,
         files: &FileSystem,
@@ -54,13 +54,13 @@ impl NotificationLog {
         now: OffsetDateTime,
     ) -> Result<(), DiskError> {
         let contents = NotificationLogFile { at: clock::text(now), told: self.0 };
-        // Texts always have a JSON form.
+        // Strings always serialize to JSON.
         let bytes = serde_json::to_vec_pretty(&contents).unwrap_or_default();
         files.create_directory(directory)?;
         files.replace(&path(directory, projection), &bytes, PRIVATE_MODE)
     }
 
-    /// Whether somebody was told of this digest last.
+    /// Returns whether a target was last notified of this digest.
     pub fn knows(&self, id: &str, digest: &Digest) -> bool {
         self.0.get(id).is_some_and(|told| *told == hex(digest))
     }

@@ -1,8 +1,8 @@
-//! Sends a signal to the process whose number is in a file.
+//! Sends a signal to the process whose PID is in a file.
 //!
-//! Such a file often belongs to the application itself. So that nobody uses it to have others
-//! signalled, one that belongs neither to root nor to us may only name processes of its owner. Links
-//! of other users on the way to it are not followed.
+//! PID files often belong to the application itself. To prevent abuse, a file that belongs neither
+//! to root nor to our own user may only name processes of its owner. Symlinks of other users in its
+//! path are not followed.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -15,10 +15,10 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, geteuid, getpid, kill_process, pidfd_open, pidfd_send_signal,
 };
 
-/// A number and the end of its line; more is not read.
+/// Bytes of a PID and its newline; the rest is not read.
 const MAX_PID_FILE: u64 = 32;
 
-/// Sends a signal. It has arrived when this returns; what the application makes of it is not known.
+/// Sends a signal. It has been delivered on return; the application's reaction is unknown.
 pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     let cannot = |error: std::io::Error| format!("cannot read {}: {error}", pid_file.display());
     let mut file = open(pid_file).map_err(cannot)?;
@@ -30,11 +30,11 @@ pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     file.by_ref().take(MAX_PID_FILE).read_to_string(&mut text).map_err(cannot)?;
     let pid = parse_pid(&text).map_err(|why| format!("{}: {why}", pid_file.display()))?;
     let raw = pid.as_raw_nonzero();
-    // Before its owner is checked: by the time of the signal its number may be another process's.
+    // Opened before the owner check, because the PID may be reused before the signal is sent.
     let handle = match pidfd_open(pid, PidfdFlags::empty()) {
         Ok(handle) => Some(handle),
         Err(Errno::SRCH) => return Err(format!("process {raw} does not exist")),
-        // An old kernel, or a seccomp filter.
+        // Old kernels and seccomp filters reject the call.
         Err(_) => None,
     };
     let process = fs::metadata(format!("/proc/{raw}"));
@@ -54,14 +54,15 @@ pub fn send(signal: Signal, pid_file: &Path) -> Result<(), String> {
     sent.map_err(|error| format!("process {raw}: {error}"))
 }
 
-/// Neither through a link, which may lead to the file of somebody else, nor waiting for a pipe.
+/// Opens a file without following a symlink, which may lead to another user's file, and without
+/// blocking on a pipe.
 fn open(path: &Path) -> std::io::Result<File> {
     let (directory, name) = windlass_safe_path::open_parent(path)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(directory, name, flags, Mode::empty())?))
 }
 
-/// The number of a process that may be signalled: not all of a group, not the first, not ourselves.
+/// Parses a PID that may be signalled: not a process group, not PID 1, not our own.
 fn parse_pid(text: &str) -> Result<Pid, String> {
     let text = text.trim();
     let number = text.parse::<i32>().ok().filter(|number| *number > 0);
@@ -73,7 +74,7 @@ fn parse_pid(text: &str) -> Result<Pid, String> {
     }
 }
 
-/// Whether a file of one user may name a process of another.
+/// Returns whether a file of one user may name a process of another.
 fn may_name((file, process): (u32, u32), own: u32) -> bool {
     file == 0 || file == own || file == process
 }
@@ -121,7 +122,7 @@ mod tests {
     #[test]
     fn directories_that_others_replace_by_links_are_not_read() {
         if !geteuid().is_root() {
-            // Only root can have a directory of another user.
+            // Only root can create a directory of another user.
             return;
         }
         let dir = tempfile::tempdir().unwrap();

@@ -39,7 +39,7 @@ fn notifier(dir: &TempDir) -> Arc<Notifier> {
 }
 
 impl Notifier {
-    /// Waits until nobody is being told.
+    /// Waits until no notification task is running.
     async fn settled(&self) {
         loop {
             let ended = self.ended.notified();
@@ -86,7 +86,7 @@ fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(String::from).collect()
 }
 
-/// A server that answers requests with these statuses and then with 200, and says who asked what.
+/// A server that responds with these statuses and then with 200, and records the requests.
 async fn server(
     statuses: &'static [u16],
 ) -> (String, mpsc::UnboundedReceiver<(Method, HeaderMap)>) {
@@ -153,14 +153,14 @@ async fn a_process_that_is_gone_is_a_failure_until_the_next_change() {
     assert_eq!((first.count("signal", "retry"), first.count("signal", "failure")), (2, 1));
     let untold = first.failed_notifications();
     assert!(untold[0].reason.starts_with("cannot read "), "{untold:?}");
-    // The same again is nothing new.
+    // The same digest causes no notification.
     first.written(&projection, ONE);
     first.settled().await;
     assert_eq!(first.count("signal", "failure"), 1);
     first.written(&projection, TWO);
     first.settled().await;
     assert_eq!(first.count("signal", "failure"), 2);
-    // The next life tries once more.
+    // The next process retries.
     let mut child = sleeper();
     fs::write(&pid_file, child.id().to_string()).unwrap();
     let second = notifier(&dir);
@@ -207,7 +207,7 @@ async fn a_command_that_hangs_is_killed_with_all_that_it_started() {
     let pipe = dir.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let notifier = notifier(&dir);
-    // Both hold the pipe open, for as long as they live.
+    // Both processes keep the pipe open while they live.
     let how = shell(&format!("exec 3> {}; sleep 1000 & sleep 1000", pipe.display()));
     let hangs = Notification { timeout: Duration::from_secs(2), ..notification(how, 0) };
     notifier.written(&projection(vec![hangs]), ONE);
@@ -260,13 +260,13 @@ async fn successful_notification_is_not_repeated() {
     first.written(&projection, ONE);
     first.settled().await;
     assert_eq!((first.count("http", "failure"), lines(&out).len()), (1, 1));
-    // The next life.
+    // The next process.
     let second = notifier(&dir);
     second.written(&projection, ONE);
     second.settled().await;
     assert_eq!((second.count("http", "retry"), second.count("http", "success")), (1, 1));
     assert_eq!(lines(&out).len(), 1);
-    // And one in which there is nothing to do.
+    // A process with nothing to do.
     let third = notifier(&dir);
     third.written(&projection, ONE);
     third.settled().await;
@@ -280,8 +280,8 @@ async fn successful_notification_is_not_repeated() {
     assert_eq!(sent, 4);
 }
 
-/// A command that waits for a line to come through a pipe, and adds one to a file. What the line
-/// says does not matter: one that is being killed may still take a letter of it.
+/// A command that waits for a line from a pipe, and appends one to a file. The content of the line
+/// does not matter: a command that is being killed may still consume a character.
 struct GatedCommand {
     pipe: PathBuf,
     out: PathBuf,
@@ -296,7 +296,7 @@ impl GatedCommand {
         Self { pipe, out, projection: projection(vec![notification(shell(&script), 0)]) }
     }
 
-    /// Waits until the command runs. Each line that is written here ends it.
+    /// Waits until the command runs. Each line written to the result ends it.
     fn running(&self) -> fs::File {
         fs::OpenOptions::new().write(true).open(&self.pipe).unwrap()
     }
@@ -314,7 +314,7 @@ async fn interrupted_notification_is_retried_after_restart() {
         drop(runtime);
     };
     tokio::task::spawn_blocking(live_and_die).await.unwrap();
-    // Open at both ends, so that it has the line for as long as it takes.
+    // Open at both ends, so that the pipe keeps the line.
     let mut pipe = fs::OpenOptions::new().read(true).write(true).open(&gated.pipe).unwrap();
     pipe.write_all(b"line\n").unwrap();
     let second = notifier(&dir);
@@ -372,7 +372,7 @@ async fn added_targets_are_notified_and_removed_ones_forgotten() {
         notifier.written(&projection(notify), ONE);
         notifier.settled().await;
     }
-    // Nobody was told when `a` had gone, so it is not forgotten yet; that it was told still holds.
+    // No notification ran after `a` was removed, so its entry is still in the log.
     assert_eq!(lines(&out), ["a", "b"]);
     notifier.forget("web");
     notifier.written(&projection(vec![say("a")]), ONE);

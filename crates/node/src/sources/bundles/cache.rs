@@ -1,4 +1,4 @@
-//! What the events of a watch of bundles come to.
+//! Cache of ClusterTrustBundles, built from list and watch events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ enum SyncState {
     Synced,
 }
 
-/// A bundle, and what shows whether it has to be read again.
+/// A bundle, with the fields that show whether it must be parsed again.
 #[derive(Clone)]
 struct CachedBundle {
     version: Option<String>,
@@ -44,7 +44,7 @@ struct CachedBundle {
 }
 
 impl BundleCache {
-    /// What is known, for others.
+    /// Returns a snapshot for other components.
     pub(super) fn view(&self) -> Arc<BundleView> {
         let bundles = match self.presence {
             SyncState::Unsynced => OptionalApi::Unsynced,
@@ -54,12 +54,12 @@ impl BundleCache {
         Arc::new(BundleView { bundles, arrivals: self.arrivals.clone() })
     }
 
-    /// The server has no bundles at all.
+    /// Records that the server does not serve ClusterTrustBundles.
     pub(super) fn mark_missing(&mut self) {
         *self = Self { presence: SyncState::Missing, ..Self::default() };
     }
 
-    /// Applies an event, and returns whether bundles changed.
+    /// Applies an event. Returns whether bundles changed.
     pub(super) fn apply(&mut self, event: Event<DynamicObject>, now: ClockReading) -> bool {
         let mut buffer = std::mem::take(&mut self.buffer);
         let event = buffer.push(event, |object| {
@@ -89,7 +89,7 @@ impl BundleCache {
             changed |= self.remove(&name);
         }
         for (name, held, written) in listed.into_iter().flatten() {
-            // When those of the first list were received is not known.
+            // It is unknown when bundles of the first list arrived.
             let arrival = (!first).then_some(BundleArrival { received: now, written });
             changed |= self.set(name, held, arrival);
         }
@@ -105,7 +105,7 @@ impl BundleCache {
         if let Some(before) = self.held.get_mut(&name)
             && before.bundle == held.bundle
         {
-            // Another text may say the same.
+            // Different text may contain the same anchors.
             held.bundle = before.bundle.clone();
             *before = held;
             return false;
@@ -124,7 +124,7 @@ impl BundleCache {
         self.held.remove(name).is_some()
     }
 
-    /// Reads an object, as far as it is not the one that is known.
+    /// Parses an object, unless the cached one is the same.
     fn read(&self, object: DynamicObject) -> Option<(String, CachedBundle)> {
         let DynamicObject { metadata, data, .. } = object;
         let name = metadata.name?;
@@ -178,7 +178,7 @@ fn is_unchanged(
     bundle.generation == generation && bundle.signer == signer && bundle.labels == *labels
 }
 
-/// When an object was last written.
+/// Returns when an object was last written.
 fn last_written(metadata: &ObjectMeta) -> Option<OffsetDateTime> {
     let times = metadata.managed_fields.iter().flatten().filter_map(|entry| entry.time.as_ref());
     let newest = times.max()?;

@@ -35,7 +35,7 @@ fn certificate() -> String {
     CertificateFixture::client(START).pem(PrivateKey::generate().unwrap().public_key())
 }
 
-/// Names, labels and how many certificates; and whose changes came when.
+/// Formats names, labels and numbers of certificates, and the arrival times of changes.
 fn shown(known: &BundleCache) -> String {
     let view = known.view();
     let bundles = match &view.bundles {
@@ -71,12 +71,12 @@ fn events_come_to_a_view() {
         (InitApply(object("b", 2, "1", &one)), false, "unsynced"),
         (InitDone, true, "a1:1 b1:1"),
         (Apply(object("a", 3, "1", &two)), true, "a1:2 b1:1 a@5"),
-        // The same again, and the same with something else that is of no interest.
+        // The same object again, and one with an irrelevant change.
         (Apply(object("a", 3, "1", &two)), false, "a1:2 b1:1 a@5"),
         (Apply(object("a", 4, "1", &two)), false, "a1:2 b1:1 a@5"),
-        // A label counts.
+        // A changed label is a change.
         (Apply(object("a", 5, "2", &two)), true, "a2:2 b1:1 a@8"),
-        // A list that is the same but for `b`, and has `c`.
+        // A list that differs only in `b`, and adds `c`.
         (Init, false, "a2:2 b1:1 a@8"),
         (InitApply(object("a", 5, "2", &two)), false, "a2:2 b1:1 a@8"),
         (InitApply(object("b", 6, "1", &two)), false, "a2:2 b1:1 a@8"),
@@ -84,7 +84,7 @@ fn events_come_to_a_view() {
         (InitDone, true, "a2:2 b1:2 c1:1 a@8 b@13 c@13"),
         (Delete(object("a", 8, "2", &two)), true, "b1:2 c1:1 b@13 c@13"),
         (Delete(object("a", 8, "2", &two)), false, "b1:2 c1:1 b@13 c@13"),
-        // A list that breaks off, one that has lost `b`, and one that is the same.
+        // An interrupted list, one without `b`, and one without changes.
         (Init, false, "b1:2 c1:1 b@13 c@13"),
         (Init, false, "b1:2 c1:1 b@13 c@13"),
         (InitApply(object("c", 7, "1", &one)), false, "b1:2 c1:1 b@13 c@13"),
@@ -124,7 +124,7 @@ fn unchanged_bundle_is_not_reparsed() {
         known.apply(Event::Apply(object("a", version, label, &text)), time_at(1));
         assert_eq!(anchors(&known), (first, label.to_owned()));
     }
-    // Another text that says the same is no change either.
+    // Another text with the same anchors is no change either.
     assert!(!known.apply(Event::Apply(object("a", 4, "2", &(text.clone() + "x"))), time_at(1)));
     assert_eq!(anchors(&known).0, first);
     assert!(known.apply(Event::Apply(object("a", 5, "2", &certificate())), time_at(1)));

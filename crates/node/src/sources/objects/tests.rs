@@ -56,7 +56,7 @@ async fn not_all_begin_at_once() {
     objects.set_watched(&all);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(asked.load(SeqCst), STARTS);
-    // Those that are wanted no more make room.
+    // Objects that are no longer watched free their slots.
     let begun = all.iter().take(50).cloned().collect();
     objects.set_watched(&begun);
     objects.set_watched(&all.iter().skip(50).cloned().collect());

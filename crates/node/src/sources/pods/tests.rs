@@ -30,19 +30,19 @@ fn events_come_to_a_set() {
         (Apply(pod("u1", 3)), true, Some("u1=3 u2=2")),
         (Apply(pod("u1", 3)), false, Some("u1=3 u2=2")),
         (Delete(pod("u3", 4)), false, Some("u1=3 u2=2")),
-        // A list that ends with what is known.
+        // A list without changes.
         (Init, false, Some("u1=3 u2=2")),
         (InitApply(pod("u2", 2)), false, Some("u1=3 u2=2")),
         (InitApply(pod("u1", 3)), false, Some("u1=3 u2=2")),
         (InitDone, false, Some("u1=3 u2=2")),
-        // One that breaks off, and one that goes on to its end.
+        // An interrupted list, and a complete one.
         (Init, false, Some("u1=3 u2=2")),
         (InitApply(pod("u4", 5)), false, Some("u1=3 u2=2")),
         (Init, false, Some("u1=3 u2=2")),
         (InitApply(pod("u1", 6)), false, Some("u1=3 u2=2")),
         (InitDone, true, Some("u1=6")),
         (Delete(pod("u1", 7)), true, Some("")),
-        // A list without any is known, too.
+        // An empty list is also complete.
         (Init, false, Some("")),
         (InitDone, false, Some("")),
     ];

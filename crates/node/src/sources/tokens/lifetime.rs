@@ -1,4 +1,4 @@
-//! How old tokens are, and when they are to be renewed.
+//! Age of tokens, and when to renew them.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use zeroize::Zeroizing;
 use super::TokenSpec;
 use crate::clock::ClockReading;
 
-/// No token is used for longer than this.
+/// Longest use of a token.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// How much of its life a token is used for.
+/// Share of its lifetime for which a token is used.
 const SHARE: f64 = 0.8;
-/// How much earlier, at most, so that not all come at once.
+/// Longest random advance of a renewal, to spread requests.
 pub(super) const JITTER: Duration = Duration::from_secs(10);
-/// How often to look whether the clock has jumped.
+/// How often to check whether the wall clock jumped.
 pub(super) const LOOK: Duration = Duration::from_secs(60);
-/// However short a token lives, there is not another one sooner.
+/// Shortest time between renewals, however short the token's lifetime.
 const SHORTEST: Duration = Duration::from_secs(10);
 
-/// When something is due: when either clock says so.
+/// A deadline, reached when either clock reaches it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct RefreshDeadline {
     wall: OffsetDateTime,
@@ -34,14 +34,14 @@ impl RefreshDeadline {
         Self { wall: now.wall + pause, since: now.since.saturating_add(pause) }
     }
 
-    /// When a token that has just come is to be renewed. Whether the server's clock is right does not
-    /// matter for it.
+    /// Returns when to renew a token that was just issued. It does not depend on the server's
+    /// clock.
     pub(super) fn for_new_token(lasts: Duration, now: ClockReading, random: f64) -> Self {
         let pause = used_for(lasts).saturating_sub(early(random));
         Self::after(pause.max(SHORTEST), now)
     }
 
-    /// How long until then; none when it is due.
+    /// Returns the remaining time; `None` if it is due.
     pub(super) fn left(&self, now: ClockReading) -> Option<Duration> {
         let wall = Duration::try_from(self.wall - now.wall).unwrap_or_default();
         let left = wall.min(self.since.saturating_sub(now.since));
@@ -49,19 +49,19 @@ impl RefreshDeadline {
     }
 }
 
-/// Of what use a token is that was found.
+/// Whether a token found on disk can be used.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum TokenValidity {
-    /// It has expired, or there is none.
+    /// The token expired or is missing.
     Useless,
-    /// It has to be renewed, but need not be at once.
+    /// The token is usable but should be renewed soon.
     Old,
-    /// It is good for a while.
+    /// The token is valid until this deadline.
     Good(RefreshDeadline),
 }
 
-/// What a token says of itself. It is not verified: it was read from our own disk, and what is at
-/// stake is when to ask for another.
+/// Claims of a token. The signature is not verified: the token comes from our own disk, and the
+/// claims only decide when to request another.
 #[derive(Debug, Deserialize)]
 pub(super) struct TokenClaims {
     #[serde(default)]
@@ -101,8 +101,8 @@ impl TokenClaims {
         serde_json::from_slice(&payload).ok()
     }
 
-    /// Whether it is for whom it should be. Which audience stands for the server, only the server
-    /// knows.
+    /// Returns whether the token has the wanted subject and audience. Only the server knows its own
+    /// audience.
     pub(super) fn are_for(&self, wanted: &TokenSpec) -> bool {
         let Some(audience) = &wanted.audience else { return true };
         match &self.aud {
@@ -111,7 +111,7 @@ impl TokenClaims {
         }
     }
 
-    /// Of what use it is, if it was to last that many seconds.
+    /// Returns the validity of a token that was requested for `wanted` seconds.
     pub(super) fn validity(&self, wanted: i64, now: ClockReading, random: f64) -> TokenValidity {
         let expires = self.kubernetes.warnafter.map_or(self.exp, |warn| warn.min(self.exp));
         let lasts = u64::try_from(expires.saturating_sub(self.iat).min(wanted)).unwrap_or_default();
@@ -122,7 +122,7 @@ impl TokenClaims {
         }
         let renewed = issued.saturating_add(time_of(used_for(Duration::from_secs(lasts))));
         match Duration::try_from(renewed - now.wall) {
-            // One from the future is from before the clock was set.
+            // An issue time in the future predates a correction of the clock.
             Ok(left) if !left.is_zero() && left <= LONGEST => {
                 TokenValidity::Good(RefreshDeadline::after(left.saturating_sub(early(random)), now))
             }
@@ -131,7 +131,7 @@ impl TokenClaims {
     }
 }
 
-/// For how long a token is used.
+/// How long a token is used.
 fn used_for(lasts: Duration) -> Duration {
     lasts.mul_f64(SHARE).min(LONGEST)
 }

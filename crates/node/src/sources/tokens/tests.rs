@@ -17,7 +17,7 @@ fn time_at(seconds: i64) -> ClockReading {
     ClockReading { wall: START + time::Duration::seconds(seconds), since }
 }
 
-/// A token that was issued and expires so many seconds after the start.
+/// A token issued and expiring so many seconds after the start.
 fn token(issued: i64, expires: i64, more: Value) -> Zeroizing<String> {
     let start = START.unix_timestamp();
     let mut claims = json!({"iat": start + issued, "exp": start + expires, "sub": "somebody"});
@@ -31,7 +31,7 @@ fn tokens_that_are_found_are_used_for_most_of_their_lives() {
     let hour = |now: i64| (token(0, 3600, json!({})), 3600, now);
     let year = 365 * 86_400;
     let extended = json!({"kubernetes.io": {"warnafter": START.unix_timestamp() + 3607}});
-    // In how many seconds it is renewed.
+    // Seconds until the renewal.
     let table = [
         (hour(0), "2880"),
         (hour(2000), "880"),
@@ -39,12 +39,12 @@ fn tokens_that_are_found_are_used_for_most_of_their_lives() {
         (hour(2880), "old"),
         (hour(3599), "old"),
         (hour(3600), "useless"),
-        // Issued by a clock that is a little ahead, and by one that is far ahead.
+        // Issued by a clock that is slightly ahead, and by one that is far ahead.
         (hour(-30), "2910"),
         (hour(-200_000), "old"),
-        // A day is the most.
+        // At most a day.
         ((token(0, year, json!({})), year, 1000), "85400"),
-        // One that is accepted for longer than it was asked for.
+        // A token accepted for longer than requested.
         ((token(0, year, extended), 3607, 0), "2885"),
         ((token(0, year, json!({})), 3600, 1000), "1880"),
     ];
@@ -91,7 +91,7 @@ fn new_tokens_are_renewed_by_either_clock() {
         (600, 1.0, 470),
         (3607, 0.5, 2880),
         (365 * 86_400, 0.0, 86_400),
-        // However short.
+        // Also for very short lifetimes.
         (0, 0.0, 10),
         (1, 1.0, 10),
     ];
@@ -119,7 +119,7 @@ fn pod_source() -> SourceId {
     source(VolumeOwner::Pod { namespace: "ns".into(), name: "p".into(), uid: "u1".into() })
 }
 
-/// A server that gives tokens, and what it was asked.
+/// A server that issues tokens and records the requests.
 struct TokenServerFixture {
     tokens: Arc<TokenManager>,
     asked: Arc<Mutex<Vec<(String, Value)>>>,
@@ -197,18 +197,18 @@ async fn a_token_is_asked_for_and_renewed() {
         "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"},
     });
     assert_eq!(body["spec"], expected);
-    // Wanting it again changes nothing.
+    // A second `ensure` changes nothing.
     let began = Instant::now();
     scene.tokens.ensure(&pod_source(), token_spec(Some("vault")), None);
     scene.woken().await;
     assert_eq!(began.elapsed().as_secs(), 475);
     assert_eq!(scene.request_count(), 1);
-    // A clock that jumps is noticed.
+    // A jump of the clock is detected.
     let began = Instant::now();
     scene.ahead.store(86_400, SeqCst);
     scene.woken().await;
     assert!(began.elapsed() <= Duration::from_secs(60), "{:?}", began.elapsed());
-    // Nothing happens for those that are forgotten.
+    // Nothing is requested for forgotten tokens.
     scene.tokens.forget(&pod_source().volume.owner);
     let asked = scene.request_count();
     tokio::time::sleep(Duration::from_secs(86_400)).await;
@@ -257,11 +257,11 @@ async fn a_good_token_from_the_disk_is_asked_for_only_when_it_is_old() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_not_good_is_replaced() {
     let table = [
-        // It is served meanwhile, and there is no hurry.
+        // It is served meanwhile, so renewal is not urgent.
         (token(-500, 100, json!({})), None, true, 5),
-        // It has expired, but nothing better is there.
+        // It has expired, but there is no better one.
         (token(-900, -300, json!({})), None, true, 0),
-        // It is for somebody else, or no token at all.
+        // It has another audience, or is not a token.
         (token(-100, 500, json!({"aud": "x"})), Some("vault"), false, 0),
         (Zeroizing::new("rubbish".into()), None, false, 0),
     ];
@@ -286,7 +286,7 @@ async fn another_audience_is_another_token() {
     assert_eq!(scene.shown(), NOT_YET);
     scene.woken().await;
     assert_eq!(scene.shown(), "token 2");
-    // So is one that lasts longer, but the one that is there will do meanwhile.
+    // The same for a longer lifetime, but the existing token is used meanwhile.
     let longer = TokenSpec { expiration_seconds: 1200, ..token_spec(Some("other")) };
     scene.tokens.ensure(&pod_source(), longer, None);
     assert_eq!(scene.shown(), "token 2");

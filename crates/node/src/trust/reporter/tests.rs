@@ -1,4 +1,4 @@
-//! The loop, on a server that does as it is told, in virtual time, and on a real one.
+//! The reporter against a scripted server in virtual time, and against a real one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::clock::{self, ClockReading};
 use crate::testing::START;
 use crate::trust::status::tests::{named, pod, volume};
 
-/// A server that has one Node and perhaps its report.
+/// A server with one Node and possibly its NodeTrust.
 #[derive(Clone, Default)]
 struct FakeTrustServer(Arc<Mutex<FakeServerState>>);
 
@@ -20,9 +20,9 @@ struct FakeTrustServer(Arc<Mutex<FakeServerState>>);
 struct FakeServerState {
     object: Option<Value>,
     version: u64,
-    /// What is answered instead, to all requests about reports.
+    /// Response to all NodeTrust requests instead of the usual one.
     fault: Option<(u16, &'static str)>,
-    /// When each write came, and which it was.
+    /// Time and method of each write.
     writes: Vec<(Duration, Method)>,
     reads: usize,
     began: Option<Instant>,
@@ -111,7 +111,7 @@ impl RunningReporter {
         Self::start(fake.client(), Arc::new(clock))
     }
 
-    /// This many volumes with this version of a bundle.
+    /// Publishes this many volumes with this version of a bundle.
     fn publish(&self, volumes: usize, version: u8) {
         let all = (0..volumes)
             .map(|i| (pod(&format!("p{i:03}")), volume(vec![named("a", version)], None)));
@@ -139,7 +139,7 @@ async fn a_burst_is_one_write_and_writes_are_apart() {
     advance(10_000).await;
     assert_eq!(fake.writes(), 1);
 
-    // After quiet, a change is written within a moment, and a burst once.
+    // After a quiet period a change is written at once, and a burst once.
     for i in 1..=110 {
         agent.publish(i, 2);
         advance(2).await;
@@ -148,7 +148,7 @@ async fn a_burst_is_one_write_and_writes_are_apart() {
     assert_eq!(fake.writes(), 2);
     assert_eq!(fake.status()["volumes"], 110);
 
-    // Without end of changes there is a write a second.
+    // Continuous changes cause one write per second.
     advance(5_000).await;
     for version in [3, 4].repeat(500) {
         agent.publish(110, version);
@@ -159,7 +159,7 @@ async fn a_burst_is_one_write_and_writes_are_apart() {
     advance(2_000).await;
     assert_eq!(fake.status()["sources"][0]["bundles"][0]["generation"], 4);
     let before = fake.writes();
-    // What changes nothing in the report is not written.
+    // A change that does not affect the report is not written.
     agent.publish(110, 4);
     advance(5_000).await;
     assert_eq!((fake.writes(), fake.reads()), (before, 1));
@@ -182,7 +182,7 @@ async fn a_restart_that_finds_the_same_writes_nothing() {
     advance(60_000).await;
     assert_eq!((fake.writes(), fake.status()), (1, before));
     drop(agent);
-    // One that finds nothing for long believes it.
+    // A reporter that finds no volumes for long reports none.
     let agent = RunningReporter::start_on(&fake);
     advance(20_000).await;
     assert_eq!(fake.writes(), 1);
@@ -197,7 +197,7 @@ async fn external_changes_are_repaired() {
     let agent = RunningReporter::start_on(&fake);
     agent.publish(1, 1);
     advance(2_000).await;
-    // Somebody adds a label, which makes it another version, and it stays.
+    // Another client adds a label, which changes the version; the label stays.
     fake.set(|state| {
         state.version += 1;
         let version = state.version.to_string();
@@ -212,7 +212,7 @@ async fn external_changes_are_repaired() {
         fake.0.lock().unwrap().object.as_ref().unwrap()["metadata"]["labels"]["seen"],
         "yes"
     );
-    // It goes, and comes again without a change on the node.
+    // The object is deleted, and recreated without a change on the node.
     fake.set(|state| state.object = None);
     advance(16 * 60 * 1000).await;
     assert_eq!(fake.status()["volumes"], 2);
@@ -238,7 +238,7 @@ async fn a_server_that_takes_none_is_asked_once_a_minute() {
         fake.set(|state| state.fault = None);
         advance(2 * 60 * 1000).await;
         assert_eq!(fake.status()["volumes"], 1, "{fault:?}");
-        // It stops taking them later, and then begins again.
+        // The server rejects reports later, and then accepts them again.
         fake.set(|state| state.fault = Some(fault));
         agent.publish(2, 1);
         advance(5 * 60 * 1000).await;

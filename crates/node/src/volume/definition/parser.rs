@@ -1,4 +1,4 @@
-//! Reads definitions. Everything that is wrong is said, not only the first.
+//! Parser of volume definitions. It reports all errors, not only the first.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use super::{
 };
 
 const DEFAULT_MODE: u32 = 0o644;
-/// Lifetimes that may be asked for, in seconds; Kubernetes' own signers give a day at most.
+/// Bounds of requested lifetimes, in seconds; Kubernetes' own signers issue for at most a day.
 const MIN_LIFETIME: i32 = 3600;
 const MAX_LIFETIME: i32 = 91 * 86400;
 const MAX_KUBERNETES_LIFETIME: i32 = 86400;
@@ -31,11 +31,11 @@ const MAX_SELECTOR: usize = 100 * 1024;
 const MAX_USER: i64 = i32::MAX as i64;
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 
-/// What all parts of one definition share.
+/// State shared while parsing one definition.
 struct DefinitionParser<'a> {
     errors: &'a mut FieldErrors,
     volume: &'a FieldPath,
-    /// Paths that sources name. Those of whole objects are only known when the objects are.
+    /// Paths that sources name. Paths of whole objects are unknown until the objects are.
     taken: BTreeSet<VolumePath>,
     default_owner: Option<u32>,
 }
@@ -62,7 +62,7 @@ pub fn parse_definition(
 }
 
 impl DefinitionParser<'_> {
-    /// What one entry of the list names: one source, if it is right, or none.
+    /// Returns the source of one list entry, if it is valid.
     fn sources(&mut self, source: &VolumeProjection, at: &FieldPath) -> Vec<ProjectedSource> {
         let mut found = Vec::new();
         if let Some(secret) = &source.secret {
@@ -172,7 +172,7 @@ impl DefinitionParser<'_> {
             self.errors.invalid(&at.child("expirationSeconds"), &seconds.into(), detail);
         }
         let owner = self.owner(token.user, at);
-        // The server says this of the volume, too, and not of the source.
+        // The server also reports this for the volume instead of the source.
         let path = self.path(&token.path, &self.volume.clone(), "path")?;
         let audience = token.audience.clone().filter(|audience| !audience.is_empty());
         Some(TokenSource { audience, expiration_seconds: seconds, path, owner })
@@ -211,7 +211,7 @@ impl DefinitionParser<'_> {
         if name.is_empty() {
             self.errors.required(&at.child("name"), "must be a valid object name");
         }
-        // A name with colons is that of a signer's bundle; which signer, the name itself says.
+        // A name with colons belongs to a signer's bundle; the name contains the signer.
         let signer = name.rsplit_once(':').map(|(signer, _)| signer.replace(':', "/"));
         for words in trust_bundle_name_rule(&signer.unwrap_or_default(), name, false) {
             let words = format!("not a valid clustertrustbundlename: {words}");
@@ -318,7 +318,7 @@ impl DefinitionParser<'_> {
         self.errors.invalid(&at, &seconds.into(), &detail);
     }
 
-    /// Takes a path, which nothing else in the volume may have.
+    /// Reserves a path, which must be unique in the volume.
     fn path(&mut self, text: &str, at: &FieldPath, field: &str) -> Option<VolumePath> {
         let at = at.child(field);
         let path = match VolumePath::parse(text) {
@@ -361,7 +361,7 @@ impl DefinitionParser<'_> {
     }
 }
 
-/// What the server says of such a path.
+/// Returns the server's error message for such a path.
 fn words(error: &PathError) -> &'static str {
     match error {
         PathError::Absolute(_) => "must be a relative path",

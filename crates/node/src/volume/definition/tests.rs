@@ -1,4 +1,4 @@
-//! Which definitions are taken, and what is said of the others.
+//! Tests of accepted definitions, and of the errors of others.
 
 use k8s_openapi::api::core::v1::ProjectedVolumeSource;
 use serde_json::{Value, json};
@@ -7,13 +7,13 @@ use windlass_api::field::FieldPath;
 use super::super::trust_anchors::BundleSelector;
 use super::{DefinitionError, ProjectedSource, VolumeDefinition};
 
-/// Reads a definition as a pod has it.
+/// Parses a definition in the form of a pod's.
 pub fn read(volume: Value) -> Result<VolumeDefinition, DefinitionError> {
     let volume = serde_json::from_value::<ProjectedVolumeSource>(volume).unwrap();
     VolumeDefinition::parse(&volume, &FieldPath::new("v"))
 }
 
-/// Reads one with these sources.
+/// Parses a definition with these sources.
 pub fn sources(sources: &[Value]) -> Result<VolumeDefinition, DefinitionError> {
     read(json!({ "sources": sources }))
 }
@@ -30,7 +30,7 @@ fn certificate(more: Value) -> Value {
     json!({ "podCertificate": source })
 }
 
-/// What is said of a source, without where it stands; nothing if it is good.
+/// Returns the errors of a source without their paths; empty if it is valid.
 fn error_messages(source: Value) -> Vec<String> {
     match sources(&[source]) {
         Ok(_) => Vec::new(),

@@ -1,4 +1,4 @@
-//! What a pod says of itself, in files.
+//! Files of `downwardAPI` sources.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ impl PayloadPlanner<'_> {
     }
 }
 
-/// A field of a pod as text.
+/// Formats a field of a pod as text.
 fn field(pod: &Pod, path: &str) -> Result<String, String> {
     let metadata = &pod.metadata;
     let entry = |map: &Option<BTreeMap<String, String>>, key: &str, checked: &str| {
@@ -45,7 +45,7 @@ fn field(pod: &Pod, path: &str) -> Result<String, String> {
         if !broken.is_empty() {
             return Err(format!("invalid key subscript in {path}: {}", broken.join(";")));
         }
-        // One that is not there is as good as one with nothing in it.
+        // A missing key is written as an empty value.
         Ok(map.as_ref().and_then(|map| map.get(key)).cloned().unwrap_or_default())
     };
     match subscripted(path) {
@@ -67,19 +67,19 @@ fn field(pod: &Pod, path: &str) -> Result<String, String> {
     }
 }
 
-/// `a['b']` as `a` and `b`.
+/// Splits `a['b']` into `a` and `b`.
 fn subscripted(path: &str) -> Option<(&str, &str)> {
     path.strip_suffix("']")?.split_once("['").filter(|(whole, _)| !whole.is_empty())
 }
 
-/// One line for each entry, sorted, without one after the last.
+/// Formats one line per entry, sorted, without a trailing newline.
 fn lines(map: &Option<BTreeMap<String, String>>) -> String {
     let entries = map.iter().flatten();
     let lines = entries.map(|(key, value)| format!("{key}={}", quote(value)));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What a container needs or may have, in units of the divisor, rounded up.
+/// Formats a resource request or limit of a container in units of the divisor, rounded up.
 fn amount(
     pod: &Pod,
     container: &str,
@@ -104,7 +104,7 @@ fn amount(
     };
     let own = own.and_then(|own| own.get(name)).map(|Text(text)| nanos(text)).transpose()?;
     let value = match own {
-        // Without a limit of its own, it is that of the node.
+        // Without its own limit, a container has the node's.
         None | Some(0) if list == "limits" && known => {
             allocatable.get(name).map(|text| nanos(text)).transpose()?
         }
@@ -115,7 +115,7 @@ fn amount(
         None | Some(0) => NANOS,
         Some(divisor) => divisor,
     };
-    // Both are rounded up before they are divided: processors to thousandths, all else to one.
+    // Both are rounded up before the division: CPU to thousandths, everything else to one.
     let (value, divisor) =
         (divide_rounding_up(value.unwrap_or_default(), unit), divide_rounding_up(divisor, unit));
     Ok(divide_rounding_up(value, divisor).to_string())

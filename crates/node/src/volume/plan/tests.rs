@@ -1,4 +1,4 @@
-//! Which files come out of which world.
+//! Tests of the files that result from given inputs.
 
 mod delivery;
 
@@ -18,7 +18,7 @@ use super::{
     VolumePayload, VolumeReaders, decide, plan,
 };
 
-/// A world that can be changed.
+/// Plan inputs that tests can change.
 struct TestPlanInputs {
     pod: Option<Pod>,
     allocatable: BTreeMap<String, String>,
@@ -74,7 +74,7 @@ impl TestPlanInputs {
         plan(&sources(volume).unwrap(), VolumeReaders::default(), &self.plan_inputs())
     }
 
-    /// Path, contents and mode of every file, or why there are none.
+    /// Returns path, contents and mode of every file, or why there are none.
     fn files(&self, volume: &[Value]) -> Result<Vec<(String, String, u32)>, String> {
         self.plan(volume).map(|payload| shown(&payload)).map_err(|blocked| blocked.to_string())
     }
@@ -94,7 +94,7 @@ fn parsed<T: serde::de::DeserializeOwned>(object: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(object).unwrap())
 }
 
-/// Such a source, and its object with more in it.
+/// Returns such a source with additional fields in its object.
 fn source(kind: &str, more: &Value) -> Value {
     json!({ kind: more })
 }
@@ -114,7 +114,7 @@ fn anchors_come_by_name_or_by_signer_and_labels() {
                    \"gone\" not found";
     let zero = "combination of signerName and labelSelector matched zero ClusterTrustBundles";
     let all = pem(&[&texts[0], &texts[1], &texts[2]]);
-    // Which, what comes out, and what comes out if it is optional.
+    // Selection, result, and result if optional.
     let cases = [
         (json!({"name": "plain"}), Ok(pem(&[&texts[0]]))),
         (json!({"name": "a.b:c:one"}), Ok(pem(&[&texts[1]]))),
@@ -161,7 +161,7 @@ fn an_api_that_is_not_there_is_an_error_even_for_what_is_optional() {
             let files = known.files(&[source("clusterTrustBundle", &which)]);
             assert_eq!(files, Err(expected.to_owned()));
         }
-        // Who does not need it does not notice.
+        // A volume without bundles is not affected.
         known.tokens.insert(0, CredentialState::Available(Zeroizing::new("t".to_owned())));
         known.files(&[json!({"serviceAccountToken": {"path": "t"}})]).unwrap();
     }
@@ -186,7 +186,7 @@ fn objects_are_whole_or_by_item() {
         let some = vec![file("a", "A", 0o644), file("x/c", "C", 0o400)];
         let more = json!([{"key": "a", "path": "a"}, {"key": "z", "path": "z"}]);
         let unsynced = format!("failed to sync {word} cache: timed out waiting for the condition");
-        // Which, what comes out, and what comes out if it is optional.
+        // Object, result, and result if optional.
         let none = Vec::new();
         let cases = [
             (json!({"name": "o"}), Ok(all.clone()), Ok(all)),
@@ -234,7 +234,7 @@ fn credentials_are_written_to_the_paths_that_are_named() {
         (certificate(json!({"certificateChainPath": "c"})), vec![file("c", "CHAIN\n", 0o644)]),
     ];
     for (source, files) in cases {
-        // By its place in the list, even after an entry that names nothing.
+        // By the index in the list, also after an empty entry.
         assert_eq!(known.files(&[json!({}), source]), Ok(files));
     }
     assert_eq!(known.files(&[bundle()]), Err("no credentials yet".to_owned()));
@@ -406,7 +406,7 @@ fn files_of_two_sources_may_not_be_in_each_others_way() {
     let map = |name: &str| json!({"configMap": {"name": name}});
     let conflict = |path: &str| Err(format!("conflicting duplicate paths: {path}"));
     let cases = [
-        // Only when the object is there is it known which files it has.
+        // The files of an object are known only when the object is.
         ([anchors("ca"), map("m")], conflict("ca")),
         ([map("m"), anchors("ca")], conflict("ca")),
         ([map("m"), anchors("dir/ca")], conflict("dir/ca")),

@@ -1,4 +1,4 @@
-//! Sets of certificates, and which bundles they come from.
+//! Tests of anchor sets, and of the bundles they come from.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use windlass_pki::{PrivateKey, pem};
 use super::{BundleSelector, TrustAnchors, TrustAnchorsError, TrustBundle, TrustBundleIndex};
 use crate::testing::{CertificateFixture, START};
 
-/// So many certificates, all different, as text.
+/// Returns this many different certificates as PEM.
 pub fn certificates(count: usize) -> Vec<String> {
     let key = PrivateKey::generate().unwrap();
     (0..count).map(|_| CertificateFixture::client(START).pem(key.public_key())).collect()
@@ -48,7 +48,7 @@ fn the_text_depends_on_nothing_but_the_set() {
         assert_eq!(anchors.to_pem(), whole.to_pem());
         assert_eq!(anchors.digest(), whole.digest());
     }
-    // From one bundle or from many.
+    // From one bundle or from several.
     let mut bundles = TrustBundleIndex::default();
     for (index, text) in texts.iter().enumerate() {
         let both = format!("{text}{a}");
@@ -152,7 +152,7 @@ fn bundles_change() {
     let (second, _) = TrustAnchors::from_pem(&texts[1]);
     assert_eq!(bundles.anchors(&by_name("n"), false).unwrap(), second);
     assert_eq!(bundles.anchors(&all("s/a"), false).unwrap(), second);
-    // Not allowed by the server, but a delete and a create may look like this.
+    // The server forbids this, but a delete and a create may look like it.
     bundles.set(bundle("n", "s/b", &[], &texts[2]));
     assert_eq!(bundles.anchors(&all("s/a"), false), Err(TrustAnchorsError::NoneMatched));
     assert_eq!(bundles.anchors(&all("s/b"), false).unwrap().len(), 1);

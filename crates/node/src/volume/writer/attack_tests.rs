@@ -1,4 +1,4 @@
-//! Somebody else writes to the volume: nothing outside it changes, and the next write repairs it.
+//! Another user writes to the volume: nothing outside changes, and the next write repairs it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,8 @@ use super::{VolumeWriter, WriteOutcome};
 use crate::testing::START;
 use windlass_runtime::durable::{DiskOperation, FileSystem};
 
-/// A directory that is nobody's business. It looks like the volume, and has the same in it, so that
-/// everything would fit.
+/// A directory outside the volume, which must not change. It has the same layout and content, so
+/// that every path would resolve.
 fn outside(dir: &Path) -> PathBuf {
     let outside = dir.join("outside");
     let generation = outside.join(GENERATION);
@@ -30,10 +30,10 @@ fn outside(dir: &Path) -> PathBuf {
 
 const GENERATION: &str = "..2026_03_01_12_00_00.5";
 
-/// Everything there is to know of a file.
+/// All metadata of a file.
 type Facts = (u64, u64, [u32; 3], [i64; 2]);
 
-/// Everything there is to know of everything in a directory.
+/// Returns the metadata of everything in a directory.
 fn facts(directory: &Path) -> BTreeMap<PathBuf, Facts> {
     let mut found = BTreeMap::new();
     let mut rest = vec![directory.to_owned()];
@@ -117,7 +117,7 @@ fn links_to_other_places_are_not_followed() {
             }
             assert_eq!(names(writer.directory()).len(), 4, "{what}");
             let (mut before, mut after) = (before, facts(&outside));
-            // A second name of a file, made and removed, changes its time: that was the attack.
+            // A hard link that is created and removed changes the ctime: that was the attack.
             for facts in [&mut before, &mut after] {
                 facts.remove(&outside.join("plain"));
             }
@@ -225,7 +225,7 @@ fn links_swapped_in_before_any_operation_are_not_followed() {
                     Ok(())
                 }))
             };
-            // Some of them fail, and that is all that may happen.
+            // Some of the writes fail, which is allowed.
             let _ = VolumeWriter::new(writer.directory(), attacked).write(&new, START);
             assert_eq!(facts(&outside), before, "at {at}");
             writer.write(&new, START).unwrap();
@@ -240,18 +240,18 @@ fn links_swapped_in_before_any_operation_are_not_followed() {
     assert!(attacks > 150, "{attacks}");
 }
 
-/// Replaces the directories in those of a volume by links.
+/// Replaces the directories inside a generation by symlinks.
 fn swap_inner(volume: &Path, outside: &Path) {
     for generation in generations(volume) {
         if generation.join("pki").is_dir() {
-            // Moved aside, so that it is still there for who has it open.
+            // Moved aside, so that it still exists for processes that have it open.
             fs::rename(generation.join("pki"), generation.join("moved")).unwrap();
             symlink(outside.join("pki"), generation.join("pki")).unwrap();
         }
     }
 }
 
-/// Replaces the directories of a volume by links.
+/// Replaces the directories of a volume by symlinks.
 fn swap_outer(volume: &Path, outside: &Path) {
     for (number, generation) in generations(volume).into_iter().enumerate() {
         fs::rename(&generation, volume.join(format!("..2026_01_01_00_00_00.{number}"))).unwrap();
@@ -264,10 +264,10 @@ fn generations(volume: &Path) -> Vec<PathBuf> {
     entries.filter(|path| fs::symlink_metadata(path).unwrap().is_dir()).collect()
 }
 
-/// The user who owns the directories above a volume; nobody's processes run as this one here.
+/// Owner of the directories above a volume; no process of the tests runs as this user.
 const OTHER: u32 = 65534;
 
-/// Gives a file to another user, where that is allowed.
+/// Changes the owner of a file, where that is allowed.
 fn change_owner(path: &Path) {
     let _ = std::os::unix::fs::lchown(path, Some(OTHER), Some(OTHER));
 }
@@ -306,7 +306,7 @@ fn a_link_swapped_in_for_a_new_directory_gets_no_mode() {
 #[test]
 fn links_swapped_in_above_a_volume_of_another_user_are_not_followed() {
     if !rustix::process::geteuid().is_root() {
-        // Only root can have a directory of another user.
+        // Only root can create a directory of another user.
         return;
     }
     let mut attacks = 0;
@@ -316,7 +316,7 @@ fn links_swapped_in_above_a_volume_of_another_user_are_not_followed() {
             let (home, outside) = (dir.path().join("home"), outside(dir.path()));
             fs::create_dir(&home).unwrap();
             change_owner(&home);
-            // What would be written to if the link were followed.
+            // The target that would be written if the symlink were followed.
             fs::create_dir(outside.join("tls")).unwrap();
             let volume = home.join("app/tls");
             let files = payload(&[("ca.pem", "A"), ("pki/key", "K")]);

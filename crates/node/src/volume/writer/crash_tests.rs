@@ -1,4 +1,5 @@
-//! Writes that end at any operation, with somebody who looks before each: all old or all new.
+//! Writes that are killed at each operation, with a reader before each: it sees all old or all new
+//! files.
 
 use std::fs;
 use std::io;
@@ -18,12 +19,12 @@ use crate::key_pair::CertificateKeyPair;
 use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, START};
 use windlass_runtime::durable::{DiskOperation, FileSystem};
 
-/// What a volume has when a write begins, and what it should have afterwards.
+/// Content of a volume before a write, and the expected content after it.
 struct KillScenario {
     what: &'static str,
     old: Option<VolumePayload>,
     new: VolumePayload,
-    /// What else is found there.
+    /// Additional damage in the directory.
     damage: fn(&Path),
 }
 
@@ -82,7 +83,7 @@ fn scenarios() -> Vec<KillScenario> {
     ]
 }
 
-/// A disk that ends at an operation, after somebody has looked at the volume before each.
+/// A disk that is killed at an operation, with a reader before each operation.
 fn watched(
     directory: &Path,
     scenario: &KillScenario,
@@ -113,7 +114,7 @@ fn begin(scenario: &KillScenario) -> (tempfile::TempDir, VolumeWriter) {
     (dir, writer)
 }
 
-/// A life that ends at an operation, or with the write. Returns whether it was the latter.
+/// Runs a process that is killed at an operation. Returns whether the write completed.
 fn live(writer: &VolumeWriter, scenario: &KillScenario, at: usize) -> bool {
     let done = Arc::new(AtomicUsize::new(0));
     let files = watched(writer.directory(), scenario, at, done.clone());
@@ -129,7 +130,7 @@ fn check_end(writer: &VolumeWriter, scenario: &KillScenario, what: &str) {
     let what = format!("{}, {what}", scenario.what);
     assert_eq!(visible(writer.directory()), expected(&scenario.new), "{what}");
     let names = names(writer.directory());
-    // The directory, the link to it, and a link for every name: nothing is left over.
+    // The directory, the symlink to it, and a symlink for every name: nothing is left over.
     assert_eq!(names.len(), 2 + super::tops(&scenario.new).len(), "{what}: {names:?}");
     let again = writer.write(&scenario.new, START + Duration::HOUR).unwrap();
     assert_eq!(again, WriteOutcome::Unchanged, "{what}");
@@ -194,7 +195,7 @@ fn a_volume_is_whole_when_its_disk_fails() {
                 } else {
                     assert!(seen == old || seen == expected(&scenario.new), "{what}: {seen:?}");
                 }
-                // The same process goes on when the disk does.
+                // The same process continues once the disk is repaired.
                 breaking.repair();
                 failing.write(&scenario.new, START).unwrap();
                 check_end(&writer, &scenario, &what);
@@ -221,7 +222,7 @@ fn a_reader_never_finds_a_key_with_the_chain_of_another() {
             while !stop.load(SeqCst) {
                 let data = writer.directory().join("..data");
                 let Ok(data) = fs::canonicalize(data) else { continue };
-                // The directory may go away meanwhile; then there is a newer one.
+                // The directory may be removed meanwhile; then there is a newer one.
                 let Ok(key) = fs::read(data.join("key")) else { continue };
                 let Ok(chain) = fs::read(data.join("chain")) else { continue };
                 let pair = [chain, key.clone()].concat();

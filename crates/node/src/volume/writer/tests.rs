@@ -1,4 +1,4 @@
-//! What a volume looks like on the disk, and when it changes.
+//! Tests of the layout of a volume on disk, and of when it changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,15 +15,15 @@ use super::{VolumeWriter, WriteOutcome};
 use crate::testing::START;
 use windlass_runtime::durable::FileSystem;
 
-/// A directory for a volume, and the volume. It is in memory where it can be, as volumes of pods
-/// are; a thousand lives on a disk that really syncs would take minutes.
+/// Creates a directory and a volume in it. It is on a tmpfs where possible, like pod volumes; a
+/// thousand runs on a disk that really syncs would take minutes.
 pub fn volume() -> (TempDir, VolumeWriter) {
     let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let writer = VolumeWriter::new(&dir.path().join("volume"), FileSystem::default());
     (dir, writer)
 }
 
-/// Files that only differ in path and contents.
+/// Returns files that differ only in path and contents.
 pub fn payload(files: &[(&str, &str)]) -> VolumePayload {
     let mut payload = VolumePayload::default();
     for (path, contents) in files {
@@ -36,7 +36,7 @@ pub fn add(payload: &mut VolumePayload, path: &str, file: PayloadFile) {
     payload.add(VolumePath::parse(path).unwrap(), file).unwrap();
 }
 
-/// What users of a directory find in it, by path. Links that lead nowhere are nothing.
+/// Returns the visible files of a directory by path. Dangling symlinks are ignored.
 pub fn visible(directory: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     collect_visible(directory, "", &mut found);
@@ -69,7 +69,7 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// What only a rewrite changes: which files they are, and when they were written.
+/// Returns what only a rewrite changes: inodes and modification times.
 fn traces(directory: &Path) -> BTreeMap<PathBuf, (u64, SystemTime, u32)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![directory.to_owned()];
@@ -119,7 +119,7 @@ fn unchanged_files_are_not_touched() {
     let files = payload(&[("ca.pem", "A"), ("empty", ""), ("pki/key", "K")]);
     writer.write(&files, START).unwrap();
     let before = traces(writer.directory());
-    // A day of looking every ten minutes, by processes that know nothing of each other.
+    // A day of checks every ten minutes, each by a new process.
     for minutes in (0..24 * 60).step_by(10) {
         let writer = VolumeWriter::new(writer.directory(), FileSystem::default());
         let written = writer.write(&files, START + Duration::minutes(minutes)).unwrap();
@@ -168,7 +168,7 @@ fn any_difference_is_written() {
         assert_eq!(generations.count(), 1, "{what}");
         let tops = super::tops(&second).len();
         assert_eq!(names(writer.directory()).len(), 2 + tops, "{what}");
-        // Every file is a new one, so that who looks at times or files notices.
+        // Every file has a new inode, so that watchers of times or files notice.
         for (path, (file, ..)) in traces(&writer.directory().join("..data/")) {
             assert!(!before.values().any(|(old, ..)| *old == file), "{what}: {path:?}");
         }
@@ -180,7 +180,7 @@ fn any_difference_is_written() {
 fn files_have_their_modes_and_owners() {
     let (_dir, writer) = volume();
     let own = fs::metadata("/proc/self").unwrap();
-    // Only root can give files away.
+    // Only root can change the owner of files.
     let (user, group) = if own.uid() == 0 { (1234, 5678) } else { (own.uid(), own.gid()) };
     let mut files = VolumePayload::new(Some(group));
     add(&mut files, "a/key", PayloadFile { owner: Some(user), ..PayloadFile::new("K", 0o600) });
@@ -201,7 +201,7 @@ fn files_have_their_modes_and_owners() {
     assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Changed);
     assert_eq!(facts("ca"), (0o444, own.uid(), group));
 
-    // Without the group it is nobody's in particular again.
+    // Without the group, the files have no explicit owner again.
     let files = payload(&[("a/key", "K"), ("ca", "A")]);
     assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Changed);
     assert_eq!((facts("a").0, facts("a/key").0), (0o755, 0o644));

@@ -90,14 +90,14 @@ fn damaged_state_is_reported_and_ignored() {
     let good = fs::read(&place.path).unwrap();
     let lines = good.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
     let mut bad = vec![Vec::new(), b"{}\n".to_vec(), b"\xff\xfe\n".to_vec(), vec![0; 4096]];
-    // Cut off after every line, and with every line missing.
+    // Truncated after every line, and with every line missing.
     bad.extend((1..lines.len()).map(|end| lines[..end].concat()));
     for missing in 0..lines.len() {
         let mut rest = lines.clone();
         rest.remove(missing);
         bad.push(rest.concat());
     }
-    // A key and a certificate that do not belong together.
+    // A key and a certificate that do not match.
     let other =
         place.text(&CertificateState { current: Some(current(&wanted.subject)), begun: None });
     let (head, rest) = other.split_once('\n').unwrap();

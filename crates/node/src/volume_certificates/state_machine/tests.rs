@@ -3,13 +3,13 @@ use crate::testing::{CertificateFixture, START};
 use time::Duration as Span;
 use windlass_pki::PrivateKey;
 
-/// A moment this many seconds after the start.
+/// Returns a time this many seconds after the start.
 fn time_at(seconds: i64) -> ClockReading {
     let since = Duration::from_secs(u64::try_from(seconds).unwrap());
     ClockReading { wall: START + Span::seconds(seconds), since }
 }
 
-/// Those of a certificate for an hour, to be renewed after half of it, issued at this second.
+/// Times of a certificate issued at this second, valid for an hour and renewed after half of it.
 fn hour(issued: i64) -> RenewalTimes {
     let from = START + Span::seconds(issued);
     let key = PrivateKey::generate().unwrap();
@@ -30,7 +30,7 @@ fn trouble(lasting: bool) -> RenewalEvent {
     RenewalEvent::Trouble { message: "trouble".into(), lasting }
 }
 
-/// The state a machine is brought to before something happens.
+/// The phase of a machine before an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum StartingPhase {
     Initial,
@@ -54,7 +54,8 @@ const ALL: [StartingPhase; 8] = [
     StartingPhase::PausingRefresh,
 ];
 
-/// When a refresh is due for what is issued at the start: half an hour, and half of three minutes.
+/// When renewal of a certificate issued at the start is due: half an hour plus half of three
+/// minutes.
 const DUE: i64 = 1800 + 90;
 
 impl StartingPhase {
@@ -87,7 +88,7 @@ impl StartingPhase {
 #[test]
 fn every_event_in_every_phase() {
     for before in ALL {
-        // Time passes: only who has nothing to wait for asks.
+        // Time passes: only an idle machine requests.
         let (mut machine, now) = before.machine();
         let actions = machine.step(RenewalEvent::Tick, now, 0.5);
         let expected = match before {
@@ -96,7 +97,7 @@ fn every_event_in_every_phase() {
         };
         assert_eq!(actions, expected, "{before:?}");
 
-        // A certificate ends all of it.
+        // An issued certificate ends every phase.
         let (mut machine, now) = before.machine();
         let seconds = i64::try_from(now.since.as_secs()).unwrap();
         assert_eq!(machine.step(RenewalEvent::Issued(hour(seconds)), now, 0.5), [], "{before:?}");
@@ -108,7 +109,7 @@ fn every_event_in_every_phase() {
         let actions = machine.step(RenewalEvent::Tick, time_at(seconds + DUE), 0.5);
         assert_eq!(actions, [RenewalAction::Obtain(RenewalKey::New)], "{before:?}");
 
-        // Refusals are told, and asked again about with another key after a minute or more.
+        // Refusals are reported, and retried with another key after a minute or more.
         for by in [RefusalKind::Denied, RefusalKind::Failed] {
             let (mut machine, now) = before.machine();
             let actions = machine.step(RenewalEvent::Refused(refusal(by)), now, 0.5);
@@ -121,7 +122,7 @@ fn every_event_in_every_phase() {
             again_after(&mut machine, now, before, RenewalKey::New);
         }
 
-        // What is gone is asked for with the key that there is, and so is what is no good to ask.
+        // A deleted request and a permanent failure are retried with the existing key.
         for event in [RenewalEvent::Gone("gone".into()), trouble(true)] {
             let (mut machine, now) = before.machine();
             assert_eq!(machine.step(event, now, 0.5), [], "{before:?}");
@@ -133,7 +134,7 @@ fn every_event_in_every_phase() {
             again_after(&mut machine, now, before, key);
         }
 
-        // Trouble is over soon.
+        // Transient failures are retried soon.
         let (mut machine, now) = before.machine();
         assert_eq!(machine.step(trouble(false), now, 0.5), [], "{before:?}");
         assert_eq!(machine.reason(), "trouble");
@@ -141,7 +142,7 @@ fn every_event_in_every_phase() {
             assert_eq!(machine.idle_for(now), Duration::from_secs(1), "{before:?}");
         }
 
-        // What hinders is shown, and changes nothing else.
+        // A hindrance is shown, and changes nothing else.
         let (mut machine, now) = before.machine();
         let phase = machine.phase;
         assert_eq!(machine.step(RenewalEvent::Hindered("missing".into()), now, 0.5), []);
@@ -149,7 +150,7 @@ fn every_event_in_every_phase() {
     }
 }
 
-/// That nothing is asked for until the pause is over, and then with this key.
+/// Checks that nothing is requested until the delay is over, and then with this key.
 fn again_after(
     machine: &mut RenewalStateMachine,
     now: ClockReading,
@@ -160,7 +161,7 @@ fn again_after(
     let pause = if refused_before { 120 } else { 60 };
     let seconds = i64::try_from(now.since.as_secs()).unwrap() + pause;
     if before == StartingPhase::Fresh {
-        // It need not be asked for yet, whatever was said.
+        // Renewal is not due yet, whatever happened.
         assert_eq!(machine.step(RenewalEvent::Tick, time_at(seconds), 0.5), []);
         return;
     }
@@ -201,7 +202,7 @@ fn loaded_certificate_is_used_until_renewal() {
     let mut machine = new(Some(hour(0)), false);
     assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), []);
     assert_eq!(machine.idle_for(time_at(0)), LOOK, "the clock may jump");
-    // Not quite what is wanted: asked for at once.
+    // An outdated certificate is renewed at once.
     let mut machine = new(Some(hour(0)), true);
     assert_eq!(machine.idle_for(time_at(0)), Duration::ZERO);
     assert_eq!(
@@ -210,7 +211,7 @@ fn loaded_certificate_is_used_until_renewal() {
     );
     assert_eq!(machine.step(RenewalEvent::Issued(hour(0)), time_at(0), 0.5), []);
     assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), []);
-    // Old for long: others are, too.
+    // Long overdue, so others probably are, too.
     for random in [0.0, 0.3, 1.0] {
         let mut machine = new(Some(hour(0)), false);
         let late = time_at(DUE + 3600);
@@ -294,7 +295,7 @@ fn orphaned_certificate_is_due_unless_anchor_returns() {
         );
         now += pause;
     }
-    // There is nothing to renew where there is nothing.
+    // Without a certificate there is nothing to renew.
     let mut machine = new(None, false);
     assert_eq!(machine.step(RenewalEvent::Orphaned, time_at(0), 0.5), []);
     assert_eq!(

@@ -1,11 +1,11 @@
-//! Certificates whose trust anchor is not published any more.
+//! Certificates whose trust anchor is no longer published.
 
 use windlass_pki::{CertificateAuthority, Validity};
 
 use super::*;
 use crate::testing::{AUTHORITY, START};
 
-/// A CA with the same name as the one that signs here, and another key.
+/// A CA with the name of the issuing one, and another key.
 fn namesake() -> CertificateAuthority {
     let validity = Validity::new(START - Span::DAY, START + Span::days(99)).unwrap();
     windlass_testkit::ca_with_validity(AUTHORITY.certificate().common_name().unwrap(), validity)
@@ -24,14 +24,14 @@ async fn orphaned_certificate_is_renewed_at_once() {
         life.certificates.ensure(&id, wanted);
         let first = life.ready(&id).await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        // Another beside it changes nothing, nor does a signer that publishes nothing.
+        // An additional anchor changes nothing, nor does a signer that publishes none.
         node.publish(&[&namesake(), &AUTHORITY]);
         tokio::time::sleep(Duration::from_secs(3600)).await;
         node.publish(&[]);
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(life.credential(&id).unwrap().chain, first.chain);
         assert_eq!(node.server.created().len(), 1);
-        // Its own is gone, and so it will be for the next: more and more rarely.
+        // Its anchor is withdrawn, also for its successors: renewals back off.
         let other = namesake();
         node.publish(&[&other]);
         let lost = node.now();
@@ -43,7 +43,7 @@ async fn orphaned_certificate_is_renewed_at_once() {
         tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
         let count = node.server.created().len();
         assert!((5..=12).contains(&count), "{count} requests");
-        // The anchors change for the better, and all is quiet.
+        // The anchor is published again, and renewals stop.
         node.publish(&[&other, &AUTHORITY]);
         tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
         assert_eq!(node.server.created().len(), count, "a certificate was renewed for no reason");

@@ -1,4 +1,4 @@
-//! Lives that end and begin anew.
+//! Tests of restarts.
 
 use super::*;
 use crate::testing::{DiskFailure, FailingDisk};
@@ -33,7 +33,7 @@ async fn valid_certificate_is_served_without_request() {
     let before = ready_all(&mut life, &pods).await;
     life.kill().await;
     let calls = node.server.created().len();
-    // Before anybody runs, and without a server.
+    // Before `run`, and without a server.
     node.server.always("discover", InjectedFault::Status(503));
     let life = node.start();
     ensure_all(&node, &life, &pods);
@@ -85,7 +85,7 @@ async fn pending_request_is_resumed() {
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     node.server.until(|server| server.created().len() == 1).await;
     life.kill().await;
-    // It is answered while nobody listens.
+    // The request is decided while no process runs.
     node.server.decide(DAY);
     let mut life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
@@ -102,7 +102,7 @@ async fn another_definition_is_asked_for_while_the_old_pair_is_served() {
     let mut wanted = node.host_spec();
     wanted.source.key_type = "ED25519".into();
     node.server.policy(SigningPolicy::Wait);
-    // In the same life, and in another.
+    // In the same process, and in another.
     life.certificates.ensure(&host_id("edge"), wanted.clone());
     assert_eq!(life.credential(&host_id("edge")).unwrap().chain, first.chain);
     node.server.until(|server| server.created().len() == 2).await;
@@ -114,7 +114,7 @@ async fn another_definition_is_asked_for_while_the_old_pair_is_served() {
     let second = life.after(&host_id("edge"), &first).await;
     assert_ne!(second.key, first.key);
     assert_eq!(node.server.created().len(), 2);
-    // Of another signer, the old one says nothing.
+    // For another signer, the old certificate is not used.
     wanted.source.signer = "example.com/other".into();
     life.certificates.ensure(&host_id("edge"), wanted);
     assert!(life.credential(&host_id("edge")).is_none());
@@ -134,8 +134,8 @@ async fn damaged_state_triggers_new_request() {
     assert_eq!(node.server.created().len(), 2);
 }
 
-/// Lives that end at every operation on the disk: in the end there is a pair, and no life has asked
-/// for what another had asked for.
+/// Processes killed at every disk operation: in the end there is a pair, and no request is made
+/// twice.
 #[tokio::test(start_paused = true)]
 async fn whoever_is_killed_at_any_step_asks_once() {
     for operation in 0.. {
@@ -168,7 +168,7 @@ async fn whoever_is_killed_at_any_step_asks_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_disk_that_is_full_holds_up_asking_but_not_serving() {
-    // The first write, before anybody is asked, and those after the answer.
+    // The first write, before the request, and those after the response.
     for operation in 1..16 {
         let node = IssuanceTestNode::new(DAY);
         let disk =
@@ -181,7 +181,7 @@ async fn a_disk_that_is_full_holds_up_asking_but_not_serving() {
         disk.repair();
         let pair = life.ready(&id("web", 0)).await;
         assert_eq!(node.server.created().len(), 1, "{operation}");
-        // In a minute, it is on the disk.
+        // It is saved within a minute.
         tokio::time::sleep(Duration::from_secs(61)).await;
         life.kill().await;
         let life = node.start();

@@ -1,4 +1,4 @@
-//! What a pod has been told, and what it is to be told next. It is pure.
+//! What was reported to a pod, and the next report. It is pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,30 +9,30 @@ use k8s_openapi::api::core::v1::Pod;
 use windlass_runtime::backoff::Backoff;
 use windlass_runtime::events::truncate_note;
 
-/// The condition that says how the pod's volumes are.
+/// Type of the condition that reports the state of a pod's volumes.
 pub const CONDITION: &str = "windlass.dev/VolumesReady";
-/// How long something may be wrong before anybody is told: most pods have to wait a little for a
-/// token or a certificate.
+/// How long a problem may last before it is reported: most pods wait a little for a token or a
+/// certificate.
 const GRACE: Duration = Duration::from_secs(1);
-/// How soon an event is repeated, and how soon after many.
+/// First and longest delay between repeated events.
 const REPEAT: Backoff = Backoff::new(Duration::from_secs(60), Duration::from_secs(1800));
-/// How soon a condition is written again when only its words are others.
+/// Interval of condition writes that change only the message.
 const REWORD: Duration = Duration::from_secs(30);
-/// How long a pod may still come as it was before its condition was written.
+/// How long the watch may still deliver the pod from before the condition was written.
 const ECHO: Duration = Duration::from_secs(5);
-/// How soon a condition is tried again.
+/// Backoff of failed condition writes.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_secs(300));
 
 /// The mount state of one volume, as reported to its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MountState {
-    /// It was not looked at yet.
+    /// The volume was not inspected yet.
     Unknown,
-    /// It has the files that it should have.
+    /// The files of the volume are up to date.
     Ready,
-    /// It has older files, for this reason.
+    /// The volume keeps stale files, for this reason.
     Stale(String),
-    /// It has none, for this reason.
+    /// The volume has no files, for this reason.
     Failed(String),
 }
 
@@ -47,7 +47,7 @@ pub struct VolumesCondition {
 /// One API write that reports to a pod: an event or the condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusUpdate {
-    /// An event about a volume, and how often it has been recorded with this.
+    /// An event about a volume, with its count including this one.
     Event { volume: String, note: String, count: u32 },
     /// Write the `VolumesReady` condition to the pod's status.
     Condition(VolumesCondition),
@@ -64,10 +64,10 @@ pub enum NextUpdate {
 /// What was reported about a pod, and the state of its volumes.
 pub struct PodReportState {
     pub pod: Arc<Pod>,
-    /// With when it began to be wrong.
+    /// Mount states, with the time at which each problem started.
     mounts: BTreeMap<String, (MountState, Duration)>,
     events: BTreeMap<String, MountEvent>,
-    /// The condition that the pod has, as far as is known.
+    /// The condition of the pod, as far as it is known.
     condition: Option<VolumesCondition>,
     written: Option<Duration>,
     failures: u32,
@@ -81,7 +81,7 @@ struct MountEvent {
 }
 
 impl PodReportState {
-    /// A pod that may have been told something by an earlier life of the process.
+    /// Creates the state of a pod, to which an earlier process may have reported.
     pub fn new(pod: Arc<Pod>) -> Self {
         let condition = condition_of(&pod);
         Self {
@@ -95,7 +95,7 @@ impl PodReportState {
         }
     }
 
-    /// The pod and its volumes are like this now.
+    /// Updates the pod and the state of its volumes.
     pub fn update(&mut self, pod: Arc<Pod>, mounts: BTreeMap<String, MountState>, now: Duration) {
         if self.written.is_none_or(|written| now.saturating_sub(written) >= ECHO) {
             self.condition = condition_of(&pod);
@@ -114,9 +114,9 @@ impl PodReportState {
         self.events.retain(|name, _| in_trouble(name));
     }
 
-    /// What to tell it now.
+    /// Returns what to report now, or when.
     pub fn next(&self, now: Duration) -> NextUpdate {
-        // Whoever deletes it knows.
+        // A pod that is being deleted needs no report.
         if self.pod.metadata.deletion_timestamp.is_some() {
             return NextUpdate::Wait(None);
         }
@@ -148,7 +148,7 @@ impl PodReportState {
         NextUpdate::Wait(wait)
     }
 
-    /// An event was written, or could not be: it is repeated in any case.
+    /// Records an attempt to write an event; it is repeated in any case.
     pub fn event_written(&mut self, volume: &str, note: &str, count: u32, now: Duration) {
         let next = now + REPEAT.delay(count.saturating_sub(1), 0.5);
         let event = MountEvent { note: note.to_owned(), count, next };
@@ -162,13 +162,13 @@ impl PodReportState {
         self.failures = 0;
     }
 
-    /// The condition could not be written.
+    /// Records that the condition could not be written.
     pub fn condition_failed(&mut self, now: Duration, random: f64) {
         self.retry_at = now + RETRY.delay(self.failures, random);
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Whether the condition that the pod has says the same, if in other words.
+    /// Returns whether the pod's condition has this status, whatever its message.
     pub fn has_status(&self, status: bool) -> bool {
         self.condition.as_ref().is_some_and(|condition| condition.status == status)
     }
@@ -182,7 +182,7 @@ impl PodReportState {
         }
     }
 
-    /// What the condition should be.
+    /// Returns the condition that the pod should have.
     fn condition(&self, now: Duration) -> DesiredCondition {
         let mounts = self.mounts.values();
         if self.mounts.is_empty() || mounts.clone().any(|(mount, _)| *mount == MountState::Unknown)
@@ -206,7 +206,7 @@ impl PodReportState {
 }
 
 enum DesiredCondition {
-    /// There is no telling yet.
+    /// The state of a volume is not known yet.
     Unknown,
     At(Duration),
     Known(VolumesCondition),
@@ -306,7 +306,7 @@ mod tests {
     fn transient_failure_is_not_reported() {
         let mut told = report_state(&[("a", failed("x"))]);
         assert_eq!(told.next(Duration::ZERO), NextUpdate::Wait(Some(GRACE)));
-        // It goes on being wrong, in another way: that is not a new beginning.
+        // The problem continues with another reason: the grace period does not restart.
         told.update(told.pod.clone(), mounts(&[("a", failed("y"))]), GRACE / 2);
         assert_eq!(told.next(GRACE / 2), NextUpdate::Wait(Some(GRACE)));
         let event = |note: &str, count| {
@@ -335,7 +335,7 @@ mod tests {
             now = at;
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
-        // Another reason is told at once.
+        // Another reason is reported at once.
         told.update(told.pod.clone(), mounts(&[("a", failed("z"))]), now);
         let next = told.next(now);
         assert!(matches!(next, NextUpdate::Do(StatusUpdate::Event { count: 1, .. })), "{next:?}");
@@ -349,12 +349,12 @@ mod tests {
         let mut told = PodReportState::new(pod(has));
         told.update(told.pod.clone(), mounts(&[("a", MountState::Ready)]), Duration::ZERO);
         assert_eq!(told.next(SECOND), NextUpdate::Wait(None));
-        // Somebody has taken it away.
+        // Another client removed the condition.
         told.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND);
         let good = condition(true, "VolumesReady", "");
         assert_eq!(told.next(SECOND), NextUpdate::Do(StatusUpdate::Condition(good.clone())));
         told.condition_written(good, SECOND);
-        // An older pod that comes late changes nothing.
+        // A stale pod that arrives late changes nothing.
         told.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND * 2);
         assert_eq!(told.next(SECOND * 2), NextUpdate::Wait(None));
     }

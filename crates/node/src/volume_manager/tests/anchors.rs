@@ -1,4 +1,4 @@
-//! Anchors in the volumes of pods, as bundles come, change and go.
+//! Anchors in pod volumes, as bundles are created, changed and deleted.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
@@ -22,7 +22,7 @@ async fn by_name_and_what_becomes_of_it() {
     node.set_pods(&[pod("u1", json!([named("a", false)]))]);
     node.until("default/pod-u1/v", |report| report.blocked.is_some()).await;
     assert!(!node.volume("u1", "v").join("ca.pem").exists());
-    // It comes, and changes.
+    // The bundle is created, and changes.
     for _ in 0..2 {
         let a = bundle("a", "", &[]);
         node.set_bundles(&[a.clone(), bundle("b", "", &[])]);
@@ -30,7 +30,7 @@ async fn by_name_and_what_becomes_of_it() {
         assert_eq!(node.file("u1", "ca.pem"), text(&[&a]));
     }
     let before = node.file("u1", "ca.pem");
-    // It goes: the last good content stays, and what is carried is what is in the file.
+    // The bundle is deleted: the last good content stays, and the report shows what is in the file.
     node.set_bundles(&[]);
     node.until("default/pod-u1/v", |report| report.blocked.is_some()).await;
     assert_eq!(node.file("u1", "ca.pem"), before);
@@ -138,7 +138,7 @@ async fn only_those_concerned_are_made_again_and_deliveries_are_counted() {
     let refreshes = "projectedvolumesource_refresh_count\
                      {projected_volume_source_type=\"ClusterTrustBundle\",status=\"OK\"}";
     let deliveries = "windlass_node_trust_delivery_seconds_count{from=\"arrival\"}";
-    // The bundles came before the pods did.
+    // The bundles arrived before the pods.
     assert_eq!((count(refreshes), count(deliveries)), (2, 0));
     tokio::time::advance(Duration::from_secs(1)).await;
     let b = node.bundles.borrow().bundles.clone();
@@ -176,12 +176,12 @@ async fn a_day_without_a_change_touches_nothing() {
     };
     let before = facts();
     for hour in 0..24 {
-        // The same set, in other objects, as after a watch that began anew.
+        // The same set in new objects, as after a restarted watch.
         node.set_bundles(&all);
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(facts(), before, "after {hour} hours");
     }
-    // It is looked at all the same.
+    // The periodic check still repairs damage.
     std::fs::write(directory.join("..data/ca.pem"), "damaged").unwrap();
     let mut tries = 0;
     while node.file("u1", "ca.pem") != text(&[&all[0], &all[1], &all[2]]) {
@@ -227,7 +227,7 @@ async fn names_that_lead_elsewhere_are_refused() {
         let name = format!("default/hostile/{volume}");
         node.until(&name, |report| report.blocked.is_some() && !report.ready).await;
     }
-    // Also while they go.
+    // Also while pods are removed.
     node.set_pods(&pods[pods.len() - 1..]);
     let gone = |reports: &crate::volume_manager::report::VolumeReports| reports.len() == 1;
     node.reports.subscribe().wait_for(gone).await.unwrap();

@@ -1,4 +1,4 @@
-//! Pods that come and go, processes that end and begin, disks that break.
+//! Tests of created and deleted pods, restarted processes and failing disks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -16,7 +16,7 @@ use crate::volume::definition::VolumeDefinition;
 use crate::volume::plan::VolumeReaders;
 use windlass_runtime::durable::{DiskOperation, FileSystem};
 
-/// A node with one bundle and one pod, `u1`, whose volume is there.
+/// A node with one bundle and one pod, `u1`, whose volume is ready.
 async fn start_with_pod() -> (VolumeTestNode, super::RunningVolumeManager, Pod) {
     let node = VolumeTestNode::new();
     node.set_bundles(&[bundle("a", "", &[])]);
@@ -42,7 +42,7 @@ async fn a_pod_that_is_gone_leaves_nothing() {
     node.set_pods(&[]);
     node.until_gone(&directory).await;
     assert!(node.reports.borrow().is_empty());
-    // One that has come to its end likewise, and it comes back if it does.
+    // The same for a terminated pod; its volume returns if it runs again.
     node.set_pods(std::slice::from_ref(&pod));
     node.until_good("default/pod-u1/v").await;
     let mut over = pod.clone();
@@ -59,7 +59,7 @@ async fn a_pod_that_is_being_deleted_keeps_what_it_has_until_its_time() {
     let late = super::pod("u2", json!([named("a", false)]));
     let times = Duration::from_secs(300);
     node.set_pods(&[deleted(&pod, times), deleted(&late, times)]);
-    // It goes on being kept.
+    // The volume is still maintained.
     let a = bundle("a", "", &[]);
     node.set_bundles(std::slice::from_ref(&a));
     node.until("default/pod-u1/v", |report| {
@@ -70,7 +70,7 @@ async fn a_pod_that_is_being_deleted_keeps_what_it_has_until_its_time() {
     assert_eq!(node.file("u1", "ca.pem"), text(&[&a]));
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert!(node.volume("u1", "v").join("ca.pem").exists());
-    // One of which there was nothing is not begun.
+    // A volume that was never written is not created.
     assert!(!node.volume("u2", "v").exists());
     let deletes = node.until_asked(Method::DELETE, "/pods/pod-u1", 1).await;
     assert!((node.clock())().since >= times);
@@ -99,7 +99,7 @@ async fn a_process_that_begins_without_the_server_removes_nothing() {
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(node.file("u1", "ca.pem"), before);
     assert!(node.dir.path().join("pods/orphan").exists());
-    // It is known which pods there are, but not which bundles: nothing changes for them.
+    // The pods are known, but not the bundles: nothing changes for the volumes.
     node.set_pods(&[pod]);
     node.registration.send_modify(|known| known.heartbeat = Some(START));
     node.until("default/pod-u1/v", |report| report.ready && report.blocked.is_some()).await;
@@ -119,7 +119,7 @@ async fn the_pods_of_a_kubelet_are_left_to_it() {
     assert!(node.reports.borrow().is_empty());
     let deletes = node.asked.borrow().iter().filter(|one| one.method == Method::DELETE).count();
     assert_eq!(deletes, 0);
-    // It is gone again.
+    // The kubelet is gone again.
     node.registration.send_modify(|known| known.kubelet = false);
     node.until_good("default/pod-u1/v").await;
 }

@@ -1,4 +1,4 @@
-//! What pods are told.
+//! Tests of events and conditions on pods.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn a_pod_that_starts_as_it_should_hears_of_it_once() {
     node.set_pods(std::slice::from_ref(&pod));
     let running = node.start();
     let patches = node.until_asked(Method::PATCH, "/status", 1).await;
-    // The pod has the condition from now on. Another life of the process finds it.
+    // The pod has the condition from now on; the next process finds it.
     running.kill().await;
     let told = condition(&patches[0]).clone();
     pod.status = serde_json::from_value(json!({"conditions": [told]})).unwrap();

@@ -22,7 +22,7 @@ fn reports_errors_as_trust_manager_does() {
         ("abc123".to_owned(), Ok((0, 0))),
         (format!("{P256}some random commentary\n{ED25519}"), Ok((2, 0))),
         (format!("{P256}{P256}"), Ok((2, 0))),
-        // What is not a block for Go is text.
+        // Go treats a damaged block as text.
         (format!("{damaged}{ED25519}"), Ok((1, 0))),
         (format!("{NEGATIVE}{P256}"), Ok((1, 1))),
         (format!("{P256}{key}"), Err(format!("{refused} 'EC PRIVATE KEY'"))),
@@ -45,7 +45,7 @@ fn reports_errors_as_trust_manager_does() {
 
 #[test]
 fn another_negative_serial_number_is_refused() {
-    // One bit of the key is another, so that it is not the root that is known.
+    // One bit of the key differs, so this is not the known root.
     let other = NEGATIVE.replacen("syLHT", "tyLHT", 1);
     assert_eq!(
         parse_counts(&other).unwrap_err(),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The parts of a certificate, each to be replaced by something else.
+/// The replaceable parts of a certificate.
 #[derive(Clone)]
 struct CertificateParts {
     version: Vec<u8>,
@@ -27,7 +27,7 @@ fn sequence(contents: &[&[u8]]) -> Vec<u8> {
     wrapped(0x30, &contents.concat())
 }
 
-/// A name with one attribute.
+/// Builds a name with one attribute.
 fn named(attribute: &[u8]) -> Vec<u8> {
     sequence(&[&wrapped(0x31, attribute)])
 }
@@ -36,7 +36,7 @@ fn common_name(kind: u8, value: &[u8]) -> Vec<u8> {
     named(&sequence(&[&[6, 3, 0x55, 4, 3], &wrapped(kind, value)]))
 }
 
-/// Extensions, each of its last number, whether it is critical, and its value.
+/// Builds extensions from the last OID arc, the critical flag and the value.
 fn extensions(all: &[(u8, bool, &[u8])]) -> Vec<u8> {
     let all = all.iter().map(|(number, critical, value)| {
         let critical: &[u8] = if *critical { &[1, 1, 0xff] } else { &[] };

@@ -4,7 +4,7 @@ const P256: &str = include_str!("../../../tests/verdicts/ca-p256.pem");
 const ED25519: &str = include_str!("../../../tests/verdicts/ca-ed25519.pem");
 const REQUEST: &str = include_str!("../../../tests/verdicts/csr-dns.pem");
 
-/// A block of the certificates' contents, one after the other.
+/// Builds one PEM block from the contents of several certificates.
 fn joined(texts: &[&str]) -> String {
     let contents =
         texts.iter().flat_map(|text| pem_scan::blocks(text.as_bytes()).next().unwrap().contents);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// `SubjectPublicKeyInfo` of an algorithm, its parameters and a key.
+/// Builds a `SubjectPublicKeyInfo` from an algorithm, its parameters and a key.
 fn info(oid: &[u8], parameters: &[u8], key: &[u8]) -> Vec<u8> {
     let algorithm = wrapped(0x30, &[wrapped(0x06, oid), parameters.to_vec()].concat());
     wrapped(0x30, &[algorithm, wrapped(0x03, &[&[0], key].concat())].concat())
@@ -29,7 +29,7 @@ fn reads_rsa_keys_of_every_size() {
         (rsa_key(&modulus(384), &[3]), Some((3072, Ok(KeyType::Rsa3072)))),
         (rsa_key(&modulus(512), &[1, 0, 1]), Some((4096, Ok(KeyType::Rsa4096)))),
         (rsa_key(&modulus(256), &[3]), Some((2048, Err(PodKeyError::Modulus { bits: 2048 })))),
-        // The size counts in whole bytes.
+        // The size is rounded up to whole bytes.
         (rsa_key(&[0x11; 384], &[3]), Some((3069, Ok(KeyType::Rsa3072)))),
         (rsa_key(&[1], &[1]), Some((1, Err(PodKeyError::Modulus { bits: 8 })))),
         (rsa_key(&[0], &[3]), None),

@@ -1,13 +1,13 @@
 use super::*;
 
-/// Label, headers and contents of the blocks.
+/// Returns label, header flag and contents of each block.
 fn scanned(text: &str) -> Vec<(String, bool, Vec<u8>)> {
     let label = |label: &[u8]| String::from_utf8(label.to_vec()).unwrap();
     let blocks = blocks(text.as_bytes());
     blocks.map(|block| (label(block.label), block.has_headers, block.contents)).collect()
 }
 
-/// How often a block with the contents "ab" is found, and nothing else.
+/// Returns the number of blocks; each must contain "ab".
 fn count_blocks(text: &str) -> usize {
     let blocks = scanned(text);
     assert!(blocks.iter().all(|block| block.2 == b"ab"), "{text:?}: {blocks:?}");
@@ -28,10 +28,10 @@ fn reads_every_shape_that_go_reads() {
         (BLOCK.replace("YWI=", "Y W\tI\r\n="), 1),
         (BLOCK.replace("YWI=", "YWJ="), 1),
         (BLOCK.replace("YWI=", "\nYWI=\n\n"), 1),
-        // A block without an end hides nothing that follows it.
+        // An unterminated block does not hide the blocks after it.
         (format!("-----BEGIN X-----\nYWI=\n{BLOCK}"), 1),
         (format!("-----BEGIN X-----\n-----BEGIN Y-----\n{BLOCK}"), 1),
-        // What cannot be read is passed over.
+        // Unparsable blocks are skipped.
         (BLOCK.replace("END X", "END Y"), 0),
         (format!("{}{BLOCK}", BLOCK.replace("END X", "END Y")), 1),
         (format!("{}{BLOCK}", BLOCK.replace("YWI=", "YWI")), 1),
@@ -65,7 +65,7 @@ fn sees_labels_headers_and_empty_blocks() {
         ("-----BEGIN X-----\na: b\n\nYWI=\n-----END X-----", vec![block("X", true, b"ab")]),
         ("-----BEGIN X-----\na: b\nYWI=\n-----END X-----", vec![block("X", true, b"ab")]),
         ("-----BEGIN X-----\n:\n\n-----END X-----", vec![block("X", true, b"")]),
-        // Between headers and the end there must be a line.
+        // A line is required between the headers and END.
         ("-----BEGIN X-----\na: b\n-----END X-----\n", vec![]),
         ("-----BEGIN X:-----\nYWI=\n-----END X:-----\n", vec![block("X:", false, b"ab")]),
         ("-----BEGIN X:-----\n-----END X:-----\n", vec![]),

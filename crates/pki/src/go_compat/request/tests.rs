@@ -3,7 +3,7 @@ use std::process::Command;
 use super::*;
 use crate::{EllipticCurve, HashAlgorithm, KeyAlgorithm};
 
-/// Has OpenSSL make a request, so that we read what others write.
+/// Creates a request with OpenSSL, to test against another implementation.
 fn openssl(arguments: &str) -> Vec<u8> {
     let mut command = Command::new("openssl");
     command.args("req -new -nodes -keyout /dev/null -outform DER -subj".split(' '));
@@ -25,7 +25,7 @@ fn verifies_what_go_verifies() {
         (format!("{} -sha256", ec("P-384")), Ecdsa(HashAlgorithm::Sha256), Ok(())),
         (format!("{} -sha512", ec("P-521")), Ecdsa(HashAlgorithm::Sha512), Ok(())),
         (format!("{} -sha1", ec("P-256")), Ecdsa(HashAlgorithm::Sha1), Ok(())),
-        // Go verifies these two. The cryptographic library does not have them.
+        // Go verifies these two; the cryptographic library does not support them.
         (format!("{} -sha256", ec("P-224")), Ecdsa(HashAlgorithm::Sha256), unsupported),
         (format!("{} -sha1", ec("P-384")), Ecdsa(HashAlgorithm::Sha1), unsupported),
         ("-newkey ed25519".to_owned(), Ed25519, Ok(())),
@@ -42,7 +42,7 @@ fn verifies_what_go_verifies() {
         ),
         (format!("{pss}32 -sha256"), RsaPss(HashAlgorithm::Sha256), Ok(())),
         (format!("{pss}64 -sha512"), RsaPss(HashAlgorithm::Sha512), Ok(())),
-        // Go knows only salts as long as the hash.
+        // Go supports only salts as long as the hash.
         (format!("{pss}20 -sha256"), SignatureAlgorithm::Unknown, unsupported),
     ];
     for (arguments, algorithm, verdict) in table {
@@ -126,7 +126,7 @@ fn finds_each_extension_once_in_all_attributes() {
     assert_eq!(count(&[]), Ok(0));
     assert_eq!(count(&[attribute(19), attribute(15)]), Ok(2));
     assert_eq!(count(&[attribute(19), attribute(19)]), Err("duplicate requested extensions"));
-    // What is no attribute is passed over, what is no element is not.
+    // Malformed attributes are skipped; malformed elements are errors.
     assert_eq!(count(&[vec![5, 0], attribute(19)]), Ok(1));
     assert_eq!(count(&[vec![0x9f, 0x1f, 0], attribute(19)]), Ok(1));
     assert_eq!(count(&[vec![5, 1], vec![]]), Err("malformed attribute"));

@@ -38,7 +38,7 @@ fn reports_errors_as_kubernetes_does() {
                 "duplicate trust anchor (indices [1 3])",
             ],
         ),
-        // A block that is not one does not count, and errors hide duplicates.
+        // An unparsable block is not counted, and errors hide duplicates.
         (format!("-----BEGIN X-----\n*\n-----END X-----\n{P256}"), vec!["1 anchors"]),
         (format!("{P256}{P256}{REQUEST}"), vec!["entry 2 has bad block type: CERTIFICATE REQUEST"]),
     ];

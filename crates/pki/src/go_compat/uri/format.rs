@@ -1,8 +1,8 @@
-//! How Go prints a URI that it has parsed. This is what ends up in certificates.
+//! Formatting of parsed URIs as Go prints them. This form is written into certificates.
 
 use super::{UriPart, parse_host, split_scheme, unescape};
 
-/// The parts of a URI in which other characters may stand as they are.
+/// The URI components, which differ in the characters that need no escaping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UriComponent {
     User,
@@ -11,7 +11,7 @@ enum UriComponent {
     Fragment,
 }
 
-/// Prints a URI; none if it is none.
+/// Formats a URI; `None` if it is not a URI.
 pub(super) fn format_uri(uri: &str) -> Option<String> {
     let (uri, fragment) = uri.split_once('#').unwrap_or((uri, ""));
     let mut text = if uri == "*" { "*".to_owned() } else { format_hierarchy(uri)? };
@@ -24,7 +24,7 @@ pub(super) fn format_uri(uri: &str) -> Option<String> {
 
 fn format_hierarchy(uri: &str) -> Option<String> {
     let (scheme, rest) = split_scheme(uri)?;
-    // The question mark stays if nothing follows it.
+    // The question mark is kept even if nothing follows it.
     let (rest, query) = match rest.split_once('?') {
         Some((rest, query)) => (rest, Some(query)),
         None => (rest, None),
@@ -61,7 +61,7 @@ fn format_hierarchy(uri: &str) -> Option<String> {
     Some(text)
 }
 
-/// The slashes, the user and the host. Without any of them and without a path, nothing.
+/// Formats slashes, user and host. Empty if there is no authority and no path.
 fn format_authority(authority: &str, path: &str, scheme: &str) -> Option<String> {
     let (user, host) = match authority.rsplit_once('@') {
         Some((user, host)) => (Some(user), host),
@@ -88,7 +88,7 @@ fn format_authority(authority: &str, path: &str, scheme: &str) -> Option<String>
     Some(text)
 }
 
-/// What is properly escaped stays as it is; else everything is escaped anew.
+/// Keeps properly escaped text; otherwise escapes everything again.
 fn keep_valid_or_escape(text: &str, place: UriComponent) -> Option<String> {
     let plain = unescape(text, UriPart::Other)?;
     let proper = |byte: u8| b"!$&'()*+,;=:@[]%".contains(&byte) || is_plain(byte, place);
@@ -107,7 +107,7 @@ fn escape(plain: &[u8], place: UriComponent) -> String {
     text
 }
 
-/// What Go does not escape.
+/// Returns true for bytes that Go does not escape.
 fn is_plain(byte: u8, place: UriComponent) -> bool {
     byte.is_ascii_alphanumeric()
         || b"-_.~".contains(&byte)

@@ -30,7 +30,7 @@ fn names(critical: bool) -> Extension {
     encode_extension(SUBJECT_ALT_NAME, critical, NAMES.to_vec()).unwrap()
 }
 
-/// The verdict on a good certificate after `spoil`.
+/// Lints a good certificate after `spoil` has changed it.
 fn verdict(spoil: impl FnOnce(&mut TbsFields<'_>)) -> Result<(), Error> {
     let authority = authority();
     let subject = IssuedSubject::new("x", &[]);
@@ -68,7 +68,7 @@ fn accepts_valid_certificates() {
     verdict(|_| ()).unwrap();
     verdict(|fields| fields.serial = UintRef::new(&[0xff; 20]).unwrap()).unwrap();
     verdict(|fields| fields.serial = UintRef::new(&[1; 8]).unwrap()).unwrap();
-    // Up to the last second of the authority, and from before its first.
+    // From before the CA's first second up to its last.
     let last = Validity::new(datetime!(2025-12-31 0:00 UTC), datetime!(2026-04-11 0:00 UTC));
     let last = last.unwrap().encoded().unwrap();
     verdict(|fields| fields.validity = last).unwrap();

@@ -1,4 +1,4 @@
-//! Requests made by hand, good and odd, and what becomes of random ones.
+//! Handcrafted requests, valid and odd, and properties of random ones.
 
 use der::Encode;
 
@@ -10,7 +10,7 @@ use crate::policy::{
 
 const EXTENSION_REQUEST: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 14];
 
-/// A request that is being written.
+/// Builder of a handcrafted certificate request.
 #[derive(Default)]
 pub(super) struct CraftedRequest {
     attributes: Vec<u8>,
@@ -61,7 +61,7 @@ impl CraftedRequest {
     }
 }
 
-/// Random enough, and the same in every run: SplitMix64.
+/// SplitMix64: sufficiently random, and identical in every run.
 struct RequestGenerator(u64);
 
 impl RequestGenerator {
@@ -156,7 +156,7 @@ impl RequestGenerator {
     }
 }
 
-/// What a signer would look at in a certificate must be what it looked at in the request.
+/// The names that a signer checks in the request must be those in the certificate.
 #[test]
 fn names_of_random_requests_are_those_the_policy_saw() {
     let (authority, key) = (authority(), PrivateKey::generate().unwrap());
@@ -196,7 +196,7 @@ fn names_of_random_requests_are_those_the_policy_saw() {
     assert!(accepted > 1000 && passed > 100, "{accepted} accepted, {passed} passed a policy");
 }
 
-/// Whatever can be read can be issued, or is refused: without a panic, and never with other names.
+/// Any parsable request is issued or rejected: never with a panic, never with other names.
 #[test]
 fn broken_requests_do_no_harm() {
     let (authority, key) = (authority(), PrivateKey::generate().unwrap());

@@ -1,4 +1,4 @@
-//! What OpenSSL and webpki say of certificates by every kind of authority for every kind of key.
+//! OpenSSL and webpki verify certificates of every CA key type for every key type.
 
 use std::fs;
 use std::process::Command;
@@ -19,7 +19,7 @@ const KINDS: [KeyType; 6] = [
     KeyType::Ed25519,
 ];
 
-/// RSA keys take long to make.
+/// RSA keys take long to generate.
 static KEYS: LazyLock<[PrivateKey; 6]> =
     LazyLock::new(|| KINDS.map(|kind| PrivateKey::generate_type(kind).unwrap()));
 
@@ -73,7 +73,7 @@ fn openssl(authority: &CertificateAuthority, issued: &IssuedCertificate, what: &
 fn keys_of_every_kind_survive_their_pem() {
     for (kind, key) in KINDS.iter().zip(&*KEYS) {
         assert_eq!(copy(key).public_key(), key.public_key(), "{kind:?}");
-        // OpenSSL reads them too.
+        // OpenSSL must parse them too.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key.pem");
         fs::write(&path, key.to_pem().unwrap().as_bytes()).unwrap();
@@ -101,7 +101,7 @@ fn keys_of_openssl_become_authorities() {
         let certificate = authority_with(PrivateKey::from_pem(&key).unwrap());
         let certificate = certificate.certificate().to_pem();
         let authority = CertificateAuthority::from_pem(certificate.as_bytes(), &key).unwrap();
-        // Both in one file, as some keep them.
+        // Both in one file, as is common.
         let both = [certificate.as_bytes(), &key].concat();
         CertificateAuthority::from_pem(&both, &both).unwrap();
         let request = CraftedRequest::named("alice", &[]).signed(&KEYS[0]);

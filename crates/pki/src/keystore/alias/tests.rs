@@ -6,7 +6,7 @@ use x509_cert::attr::AttributeTypeAndValue;
 
 use super::*;
 
-/// A name with each of the attributes in a set of its own.
+/// Builds a name with each attribute in a separate set.
 fn name(attributes: &[(&str, &str)]) -> DistinguishedName {
     let sets = attributes.iter().map(|(oid, value)| {
         let value = Utf8StringRef::new(value).unwrap().to_der().unwrap();
@@ -25,7 +25,7 @@ fn names_are_written_as_go_writes_them() {
     let table: &[(&[(&str, &str)], &str)] = &[
         (&[], ""),
         (&[(cn, "root")], "CN=root"),
-        // The order is Go's, whatever the certificate's.
+        // The order is Go's, not the certificate's.
         (&[(c, "GB"), (o, "Isode Limited"), (cn, "Steve")], "CN=Steve,O=Isode Limited,C=GB"),
         (&[(cn, "Steve"), (o, "Isode Limited"), (c, "GB")], "CN=Steve,O=Isode Limited,C=GB"),
         (
@@ -42,17 +42,16 @@ fn names_are_written_as_go_writes_them() {
             ],
             "SERIALNUMBER=sn,CN=cn,POSTALCODE=pc,STREET=s,ST=st,L=l,OU=ou,O=o,C=c",
         ),
-        // Several of one type are together, except where Go keeps one.
+        // Values of one type are grouped, unless Go keeps only one.
         (&[(ou, "a"), (cn, "x"), (ou, "b")], "CN=x,OU=a+OU=b"),
         (&[(cn, "first"), (cn, "last")], "CN=last"),
         (&[(cn, "first"), (cn, "")], ""),
         (&[(o, "")], "O="),
-        // What Go does not know is at the end, the last first, as PrintableString or UTF8String.
+        // Attributes unknown to Go come last, in reverse order, as PrintableString or UTF8String.
         (
             &[("0.9.2342.19200300.100.1.25", "com"), ("1.2.3", "a*"), (cn, "x")],
             "CN=x,1.2.3=#0c02612a,0.9.2342.19200300.100.1.25=#1303636f6d",
         ),
-        // Escapes.
         (&[(cn, "L. Eagle"), (o, "Sue, Grabbit & Runn")], "CN=L. Eagle,O=Sue\\, Grabbit & Runn"),
         (&[(cn, "a+b\"c\\d<e>f;g=h")], "CN=a\\+b\\\"c\\\\d\\<e\\>f\\;g=h"),
         (&[(cn, " a b ")], "CN=\\ a b\\ "),

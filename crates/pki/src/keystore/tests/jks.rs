@@ -1,4 +1,4 @@
-//! JKS, read by a reader that has nothing in common with the writer.
+//! JKS, parsed by an independent reader.
 
 use std::io::{Cursor, Read};
 
@@ -13,7 +13,7 @@ struct JksEntry {
     der: Vec<u8>,
 }
 
-/// Reads a trust store; none if it is damaged or the password is wrong.
+/// Parses a trust store; `None` if it is damaged or the password is wrong.
 fn read(store: &[u8], password: &str) -> Option<Vec<JksEntry>> {
     let (content, integrity) = store.split_at_checked(store.len().checked_sub(20)?)?;
     let mut hashed = Vec::new();
@@ -48,7 +48,7 @@ fn number(reader: &mut Cursor<&[u8]>) -> u32 {
     u32::from_be_bytes(octets(reader, 4).try_into().unwrap())
 }
 
-/// Modified UTF-8: units of UTF-16 in one, two or three octets, never a zero.
+/// Decodes modified UTF-8: UTF-16 units in one, two or three octets, never a zero.
 fn text(reader: &mut Cursor<&[u8]>) -> String {
     let length = u16::from_be_bytes(octets(reader, 2).try_into().unwrap());
     let encoded = octets(reader, usize::from(length));
@@ -98,7 +98,7 @@ fn a_store_may_be_empty_or_large() {
     let secret = password("changeit");
     let empty = TrustStore::new([]).to_jks(&secret).unwrap();
     assert!(read(&empty, "changeit").unwrap().is_empty());
-    // Known from Java: what keytool leaves when the last entry is deleted.
+    // Known from Java: what keytool writes after the last entry is deleted.
     assert_eq!(hex(&empty), "feedfeed0000000200000000e2686e45fb43dfa4d992dd41ceb6b21c6330d792");
     let names = (0..150).map(|number| format!("anchor {number}")).collect::<Vec<_>>();
     let anchors = anchors(&names.iter().map(String::as_str).collect::<Vec<_>>());

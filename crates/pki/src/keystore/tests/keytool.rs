@@ -1,4 +1,4 @@
-//! Stores, read by Java, where there is one. Whoever has none still has the other readers.
+//! Stores read by Java's keytool, if installed; the other readers are always tested.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,16 +6,16 @@ use std::process::{Command, Output};
 
 use super::*;
 
-/// Has keytool work on a store; none if there is no keytool.
+/// Runs keytool on a store; `None` if keytool is not installed.
 fn keytool(store: &[u8], password: Option<&str>, arguments: &[&str]) -> Option<Output> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("store");
     fs::write(&file, store).unwrap();
     let mut command = Command::new("keytool");
-    // Java starts faster if it does not prepare for a long life.
+    // Java starts faster with fewer optimizations.
     command.args(["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]);
     command.args(["-J-Dfile.encoding=UTF-8", "-J-Dstdout.encoding=UTF-8", "-J-Duser.language=en"]);
-    // Without being told, it does not recognise a store that is nearly empty.
+    // keytool does not detect the type of a nearly empty store.
     let kind = if store.starts_with(&[0xFE, 0xED]) { "JKS" } else { "PKCS12" };
     command.args(arguments).args(["-storetype", kind, "-keystore"]).arg(file);
     if let Some(password) = password {
@@ -27,7 +27,7 @@ fn keytool(store: &[u8], password: Option<&str>, arguments: &[&str]) -> Option<O
     }
 }
 
-/// The anchors that keytool lists: alias and SHA-256.
+/// Returns alias and SHA-256 of the anchors that keytool lists.
 fn listed(output: &Output) -> Vec<(String, String)> {
     let text = std::str::from_utf8(&output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
@@ -35,7 +35,7 @@ fn listed(output: &Output) -> Vec<(String, String)> {
     let mut found = Vec::new();
     while let Some(line) = lines.next() {
         let Some(entry) = line.strip_suffix(", trustedCertEntry, ") else { continue };
-        // The date, which itself has a comma in it, stands between the alias and the kind.
+        // The date, which contains a comma, is between the alias and the kind.
         let alias = entry.rsplitn(3, ", ").last().unwrap();
         let fingerprint = lines.next().unwrap().rsplit(' ').next().unwrap();
         found.push((alias.to_owned(), fingerprint.replace(':', "").to_lowercase()));
@@ -109,7 +109,7 @@ fn uses_keys_with_their_chains() {
         {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
-        // Signing a request takes the private key itself.
+        // Signing a request requires the private key.
         let request = keytool(&store, Some("secret"), &["-certreq", "-alias", "web"]).unwrap();
         let request = String::from_utf8(request.stdout).unwrap();
         let block = crate::pem::blocks(request.as_bytes()).unwrap().remove(0);

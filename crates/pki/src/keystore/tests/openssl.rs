@@ -1,4 +1,4 @@
-//! PKCS#12, read by OpenSSL.
+//! PKCS#12 stores, read by OpenSSL.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use super::*;
 use crate::{KeyType, parse_certificate_blocks};
 
-/// Has OpenSSL read a store. Its old algorithms must be asked for.
+/// Runs OpenSSL on a store, with legacy algorithms enabled.
 fn openssl(store: &[u8], password: &str, arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("store");
@@ -21,7 +21,7 @@ fn openssl(store: &[u8], password: &str, arguments: &[&str]) -> Output {
 fn read(store: &[u8], password: &str, arguments: &[&str]) -> String {
     let output = openssl(store, password, arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // It prints half of each character of a name, which is Latin-1 at best.
+    // OpenSSL prints half of each character of a name, which is Latin-1 at best.
     output.stdout.into_iter().map(char::from).collect()
 }
 
@@ -144,7 +144,7 @@ fn reads_keys_and_their_chains() {
             let text = read(&store.unwrap(), "pässwörd", &["-nodes"]);
             let found = PrivateKey::from_mixed_pem(text.as_bytes()).unwrap();
             assert_eq!(found.public_key(), key.public_key());
-            // The key and its certificate have the same name and identifier, the issuer none.
+            // The key and its certificate have the same name and identifier, the issuer has none.
             assert_eq!(text.matches("friendlyName: wéb\n").count(), 2, "{text}");
             assert_eq!(text.matches("localKeyID: ").count(), 2, "{text}");
             let found = crate::pem::certificates_in_mixed_pem(text.as_bytes()).unwrap();

@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 
-/// A file of its own with a clock that stands still, and very little room.
+/// A log file in a temporary directory, with a stopped clock and a tiny size limit.
 struct LogFileFixture {
     dir: tempfile::TempDir,
     now: Arc<Mutex<OffsetDateTime>>,
@@ -30,7 +30,7 @@ impl LogFileFixture {
         *self.now.lock().unwrap() += time;
     }
 
-    /// The names there are, in order.
+    /// Returns the file names in order.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.path()).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -39,7 +39,7 @@ impl LogFileFixture {
         names
     }
 
-    /// Everything that was written, the oldest first.
+    /// Returns all lines written, the oldest first.
     fn text(&self) -> String {
         let read = |name: &String| fs::read_to_string(self.dir.path().join(name)).unwrap();
         self.names().iter().map(read).collect()
@@ -52,7 +52,7 @@ fn append(file: &mut LogFile, lines: &[&str]) {
     assert!(error.is_none(), "{lost} lines: {error:?}");
 }
 
-/// How many lines could not be written, and why not the last of them.
+/// Returns the number of lines that could not be written and the last error.
 fn append_all(file: &mut LogFile, lines: &[&str]) -> (usize, Option<io::Error>) {
     let (mut told, mut lost, mut last) = (0, 0, None);
     file.append(lines.iter().map(|line| line.as_bytes()), |count, written| {

@@ -1,5 +1,5 @@
-//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may decide on a certificate
-//! signing request, and what nobody may ask for.
+//! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve or
+//! sign a certificate signing request, and which subjects nobody may request.
 
 use serde_json::Value;
 use windlass_api::field::quote;
@@ -11,10 +11,10 @@ use crate::registry::object_fields::text;
 use crate::user::MASTERS;
 use crate::verbs::RequestContext;
 
-/// The signer whose certificates log in to the API as whoever they name.
+/// The signer whose certificates authenticate to the API as any user they name.
 const API_CLIENTS: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Refuses what the rules forbid.
+/// Rejects requests that violate these rules.
 pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
@@ -38,7 +38,7 @@ pub(super) fn admit(
     }
 }
 
-/// The stored request says which signer it is for, whatever the change says.
+/// The stored request determines the signer, whatever the update says.
 fn decide(call: &RequestContext<'_>, act: SignerAction, old: &Value) -> Result<(), Error> {
     let signer = text(old, "/spec/signerName");
     if permits(call, act, signer) {

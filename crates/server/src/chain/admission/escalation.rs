@@ -1,5 +1,5 @@
-//! Nobody grants what they do not have: the author of a role must hold all that it allows, and whoever
-//! binds a role all that the role allows, or be told by the verbs `escalate` and `bind` that they may.
+//! Prevents privilege escalation: the author of a role must hold all its permissions, and so must
+//! whoever binds it, unless granted the verbs `escalate` or `bind`.
 
 use serde_json::Value;
 use windlass_api::field::quote;
@@ -16,7 +16,7 @@ use crate::registry::rbac::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, GROUP, ROLE, ROL
 use crate::user::MASTERS;
 use crate::verbs::RequestContext;
 
-/// Refuses what the rule forbids.
+/// Rejects requests that would escalate privileges.
 pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
@@ -52,7 +52,7 @@ fn check_role(call: &RequestContext<'_>, old: Option<&Value>, role: &Value) -> R
         return Err(forbidden(call, role, "the rules cannot be read".into()));
     }
     confirm_grants(call, role, &rules)?;
-    // An aggregated role can gather anything, and one that is no longer aggregated may keep it.
+    // An aggregated role can collect any rule, and keeps its rules when aggregation is removed.
     if aggregates(role) || old.is_some_and(aggregates) {
         let why = "must have cluster-admin privileges to use the aggregationRule";
         confirm_grants(call, role, &everything()).map_err(|_| forbidden(call, role, why.into()))?;
@@ -77,7 +77,8 @@ fn check_binding(call: &RequestContext<'_>, binding: &Value) -> Result<(), Error
     confirm_grants(call, binding, &rules)
 }
 
-/// Whether the caller has a verb that stands for all permissions of a role. A new role has no name yet.
+/// Returns true if the caller has a verb that stands for all permissions of a role. A new role has
+/// no name yet.
 fn has_permission(
     call: &RequestContext<'_>,
     verb: &str,
@@ -102,7 +103,7 @@ fn has_permission(
     call.server.authorizer.decide(&asked).is_allowed()
 }
 
-/// Refuses `object` unless the caller holds all of `rules` where the object is.
+/// Rejects `object` unless the caller holds all of `rules` in its namespace.
 fn confirm_grants(
     call: &RequestContext<'_>,
     object: &Value,
@@ -147,8 +148,8 @@ fn everything() -> [PolicyRule; 2] {
     [on_resources, PolicyRule { verbs: all(), non_resource_urls: all(), ..PolicyRule::default() }]
 }
 
-/// Whether only owners and finalizers change, as the garbage collector changes them, which holds no
-/// permissions of its own. The bookkeeping of who set them does not count.
+/// Returns true if only owner references and finalizers change, as written by the garbage
+/// collector, which holds none of the permissions. Managed fields are ignored.
 fn changes_owners_only(old: &Value, new: &Value) -> bool {
     let rest = |object: &Value| {
         let mut object = object.clone();

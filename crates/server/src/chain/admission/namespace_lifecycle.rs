@@ -1,5 +1,5 @@
-//! NamespaceLifecycle: nothing new in a namespace that is missing or going away, and some
-//! namespaces stay.
+//! NamespaceLifecycle: rejects creation in missing or terminating namespaces, and deletion of
+//! system namespaces.
 
 use serde_json::Value;
 use windlass_api::meta::ObjectMetaView;
@@ -9,10 +9,10 @@ use crate::error::{Error, ErrorSubject};
 use crate::registry::kind::Scope;
 use crate::verbs::RequestContext;
 
-/// Namespaces that parts of the system live in.
+/// Namespaces that cannot be deleted, because system components use them.
 const LASTING: &[&str] = &["default", "kube-system", "kube-public"];
 
-/// Checks the namespace of what is created, and the namespaces that are deleted.
+/// Checks the namespace of a new object, and namespace deletions.
 pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,

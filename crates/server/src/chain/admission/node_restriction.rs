@@ -1,7 +1,7 @@
-//! NodeRestriction: a node writes about itself and the pods on it only.
+//! NodeRestriction: a node may write only its own objects and the pods bound to it.
 //!
-//! Authorization lets nodes write to whole kinds; here it is decided by what is written, and on the
-//! object that is stored, not on what the request says of it.
+//! Authorization lets nodes write to whole kinds; admission decides by content, and by the stored
+//! object rather than by what the request says about it.
 
 mod certificate_requests;
 mod claims;
@@ -24,7 +24,7 @@ use crate::registry::kind::Scope;
 use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
-/// Refuses what the rule forbids.
+/// Rejects writes of nodes that violate the restriction.
 pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
@@ -55,7 +55,7 @@ pub(super) fn admit(
     })
 }
 
-/// The name in the path; a new object says its name itself.
+/// Returns the name from the path, or from the object if it is new.
 fn name<'a>(call: &'a RequestContext<'_>, object: &'a Value) -> &'a str {
     if call.path.name.is_empty() {
         ObjectMetaView::from_object(object).name()
@@ -64,7 +64,7 @@ fn name<'a>(call: &'a RequestContext<'_>, object: &'a Value) -> &'a str {
     }
 }
 
-/// What a refusal calls the object.
+/// Returns the object's name for error messages.
 fn object_name<'a>(name: &'a str, object: &'a Value) -> &'a str {
     if name.is_empty() { new_name(object) } else { name }
 }
@@ -117,7 +117,7 @@ fn may_request_from(call: &RequestContext<'_>, signer: &str, account: &str) -> b
     call.server.authorizer.decide(&asked).is_allowed()
 }
 
-/// What a node wants to write.
+/// A write of a node to be admitted.
 struct NodeWrite<'a> {
     node: &'a str,
     /// Full user name of the node: `system:node:<name>`.
@@ -128,23 +128,24 @@ struct NodeWrite<'a> {
     namespace: &'a str,
     name: &'a str,
     operation: AdmissionOperation<'a>,
-    /// What is written; for a deletion what goes.
+    /// The object written; for a deletion the object deleted.
     object: &'a Value,
     csr: &'a CsrParser,
-    /// Other objects, by group, plural, namespace and name.
+    /// Looks up other objects by group, plural, namespace and name.
     find: &'a dyn Fn(&str, &str, &str, &str) -> Option<Value>,
-    /// Whether the node may have tokens for an audience that no pod on it asks for.
+    /// Whether RBAC grants the node tokens for an audience that none of its pods requests.
     may_request: &'a dyn Fn(&str) -> bool,
-    /// Whether the node may have pod certificates of a signer for an account though the pod does not ask.
+    /// Whether RBAC grants the node pod certificates of a signer for an account although the pod
+    /// requests none.
     may_request_from: &'a dyn Fn(&str, &str) -> bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum NodeRefusal {
     Forbidden(String),
-    /// The kind and the name of what should be there.
+    /// Kind and name of the missing object.
     NotFound(&'static str, String),
-    /// It may be right a moment later.
+    /// A retry may succeed, because a cache may be stale.
     Failed(String),
 }
 
@@ -181,12 +182,12 @@ impl NodeWrite<'_> {
         }
     }
 
-    /// The node's name in quotes.
+    /// Returns the node's name in quotes.
     fn quoted(&self) -> String {
         quote(self.node)
     }
 
-    /// The operation as Kubernetes calls it.
+    /// Returns the operation's name in Kubernetes.
     fn operation_name(&self) -> &'static str {
         match self.operation {
             AdmissionOperation::Create => "CREATE",
@@ -234,7 +235,7 @@ impl NodeWrite<'_> {
         let does = match self.operation {
             AdmissionOperation::Create => "create",
             AdmissionOperation::Delete => "delete",
-            // Whose it is cannot change, and authorization knows what is stored.
+            // The owner is immutable, and authorization has checked the stored object.
             AdmissionOperation::Update(_) => return Ok(()),
         };
         if text(self.object, "/spec/nodeName") != self.node {

@@ -1,4 +1,5 @@
-//! Who may decide on a pod certificate request. Kubernetes checks it as a rule on the object, so it is told as one.
+//! Who may sign a pod certificate request. Kubernetes reports this as a validation error, and so
+//! does this.
 
 use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath, quote};
@@ -9,7 +10,7 @@ use crate::error::Error;
 use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
-/// Refuses what the rule forbids.
+/// Rejects updates by callers who may not sign.
 pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,

@@ -1,12 +1,12 @@
-//! Sources of projected volumes that belong to a feature: when it is off, they are dropped from new
-//! pods, and stay in pods that have them.
+//! Projected volume sources behind feature gates: dropped from new pods while the feature is
+//! disabled, kept in pods that already use them.
 
 use serde_json::Value;
 
 use super::AdmissionOperation;
 use crate::verbs::RequestContext;
 
-/// Drops from a pod what features that are off would need.
+/// Drops the projected sources of disabled features from a pod.
 pub(super) fn drop_disabled(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,

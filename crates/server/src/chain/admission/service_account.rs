@@ -1,8 +1,8 @@
-//! ServiceAccount: a pod runs as an account of its namespace, and finds a token for it.
+//! ServiceAccount: pods run as a service account of their namespace and get a token for it.
 //!
-//! A new pod gets the account `default` unless it names one, the account's pull secrets unless it has
-//! some, and a volume with a token at a fixed place in every container. An account can keep its pods
-//! to the secrets that it lists.
+//! A new pod gets the account `default` unless it names one, the account's pull secrets unless it
+//! has some, and a volume with a token at a fixed path in every container. An account can restrict
+//! its pods to the secrets that it lists.
 
 mod references;
 mod token_volume;
@@ -17,19 +17,19 @@ use super::AdmissionOperation;
 use crate::error::Error;
 use crate::verbs::RequestContext;
 
-/// The account of pods that name none. A controller makes it in every new namespace.
+/// Service account of pods that name none. A controller creates it in every new namespace.
 const DEFAULT: &str = "default";
 
-/// How long a pod waits for an account that is about to be made.
+/// How long a pod creation waits for a missing default account.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// On pods that a node agent shows for those it was told of by a file.
+/// Annotation of mirror pods, which represent a node's static pods.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// On accounts that keep their pods to the secrets they list.
+/// Annotation of accounts that restrict their pods to the secrets they list.
 const ENFORCE: &str = "kubernetes.io/enforce-mountable-secrets";
 
-/// Waits a moment for the default account of a namespace that is new.
+/// Waits briefly for the default service account of a new namespace.
 pub(super) async fn wait_for_default(call: &RequestContext<'_>, object: &Value) {
     if !is_pods(call) || is_mirror(object) || !matches!(account_name(object), "" | DEFAULT) {
         return;
@@ -40,7 +40,7 @@ pub(super) async fn wait_for_default(call: &RequestContext<'_>, object: &Value) 
     }
     let Ok(accounts) = call.server.core("serviceaccounts") else { return };
     let key = format!("{namespace}/{DEFAULT}");
-    // Before the first look, so that nothing is missed between the two.
+    // Before the first lookup, so that no change in between is missed.
     let mut changes = accounts.subscribe();
     let appeared = async {
         while accounts.get(&key).is_none() {
@@ -49,11 +49,11 @@ pub(super) async fn wait_for_default(call: &RequestContext<'_>, object: &Value) 
             }
         }
     };
-    // Whether it came is for `admit` to see.
+    // `admit` checks whether the account exists.
     let _ = tokio::time::timeout(PATIENCE, appeared).await;
 }
 
-/// Gives a new pod its account and its token.
+/// Gives a new pod its service account and token volume.
 pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
@@ -87,8 +87,8 @@ fn account_name(pod: &Value) -> &str {
     pod["spec"]["serviceAccountName"].as_str().unwrap_or_default()
 }
 
-/// A mirror pod is what a node says it runs: nothing may be added to it, and through it a node must
-/// not reach secrets or accounts.
+/// A mirror pod describes what a node runs: nothing may be added to it, and a node must not gain
+/// access to secrets or accounts through it.
 fn check_mirror(pod: &Value) -> Result<(), &'static str> {
     if !account_name(pod).is_empty() {
         return Err("a mirror pod may not reference service accounts");
@@ -110,7 +110,7 @@ fn mutate_pod(call: &RequestContext<'_>, pod: &mut Value) -> Result<(), Error> {
     let account = get_account(call, &name).map_err(|why| forbidden(call, pod, why))?;
     let spec = &mut pod["spec"];
     spec["serviceAccountName"] = json!(name);
-    // The old name of the same field.
+    // The deprecated alias of the same field.
     spec["serviceAccount"] = json!(name);
     let asked = |object: &Value| object.get("automountServiceAccountToken")?.as_bool();
     if asked(spec).or_else(|| asked(&account)).unwrap_or(true) {
@@ -123,7 +123,7 @@ fn mutate_pod(call: &RequestContext<'_>, pod: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is added to a running pod is held to the rules of the account that the pod has.
+/// Ephemeral containers added to a running pod must follow the rules of its service account.
 fn check_added(call: &RequestContext<'_>, old: &Value, new: &Value) -> Result<(), Error> {
     let name = account_name(old);
     if name.is_empty() {
@@ -141,7 +141,7 @@ fn check_added(call: &RequestContext<'_>, old: &Value, new: &Value) -> Result<()
 fn get_account(call: &RequestContext<'_>, name: &str) -> Result<Value, String> {
     let namespace = &call.path.namespace;
     let key = format!("{namespace}/{name}");
-    // Accounts that cannot be looked up are as good as none.
+    // Accounts that cannot be looked up count as missing.
     let found = call.server.core_object("serviceaccounts", &key).ok().flatten();
     found.ok_or_else(|| {
         let missing = quote(name);
@@ -167,7 +167,7 @@ fn inherit_pull_secrets(spec: &mut Value, account: &Value) {
     }
 }
 
-/// The annotation is read as Go reads truth values; what cannot be read is a no, as in Kubernetes.
+/// Parses the annotation like Go's `ParseBool`; an invalid value counts as false, as in Kubernetes.
 fn enforces(account: &Value) -> bool {
     let value = account["metadata"]["annotations"][ENFORCE].as_str();
     matches!(value, Some("1" | "t" | "T" | "true" | "True" | "TRUE"))

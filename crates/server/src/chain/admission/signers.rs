@@ -1,23 +1,23 @@
-//! What a caller may do in a signer's name.
+//! Permissions of callers on signers.
 
 use crate::chain::authz::attributes::{
     AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
 };
 use crate::verbs::RequestContext;
 
-/// What is done in a signer's name.
+/// An action on behalf of a signer.
 #[derive(Clone, Copy)]
 pub(super) enum SignerAction {
-    /// Requests to it are approved or denied.
+    /// Approve or deny requests to the signer.
     Approve,
-    /// Certificates of it are handed out.
+    /// Issue certificates in the signer's name.
     Sign,
-    /// Trust anchors are said to be its.
+    /// Publish trust anchors in the signer's name.
     Attest,
 }
 
 impl SignerAction {
-    /// The verb that roles name it by.
+    /// Returns the RBAC verb of the action.
     pub(super) fn verb(self) -> &'static str {
         match self {
             SignerAction::Approve => "approve",
@@ -27,7 +27,7 @@ impl SignerAction {
     }
 }
 
-/// Whether the caller may: a role names the signer, or all signers of its domain.
+/// Returns true if a role grants the action for the signer or for all signers of its domain.
 pub(super) fn permits(call: &RequestContext<'_>, act: SignerAction, signer: &str) -> bool {
     let allowed = |name: &str| {
         let asked = AuthorizationAttributes {
@@ -44,6 +44,6 @@ pub(super) fn permits(call: &RequestContext<'_>, act: SignerAction, signer: &str
         call.server.authorizer.decide(&asked).is_allowed()
     };
     let domain = signer.split('/').next().unwrap_or_default();
-    // A signer without a name could else be the same as no signer at all, which every rule covers.
+    // An empty signer name would otherwise match like no name at all, which every rule covers.
     !signer.is_empty() && (allowed(signer) || allowed(&format!("{domain}/*")))
 }

@@ -1,4 +1,4 @@
-//! ClusterTrustBundleAttest: who may say which anchors a signer has.
+//! ClusterTrustBundleAttest: who may publish trust anchors of a signer.
 
 use serde_json::Value;
 use windlass_api::field::quote;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::registry::object_fields::text;
 use crate::verbs::RequestContext;
 
-/// Refuses what the rule forbids.
+/// Rejects bundles of signers that the caller may not attest.
 pub(super) fn admit(
     call: &RequestContext<'_>,
     operation: AdmissionOperation<'_>,
@@ -35,7 +35,7 @@ pub(super) fn admit(
     Err(Error::Forbidden(call.subject(name), why))
 }
 
-/// Whether only what garbage collection needs to write is changed.
+/// Returns true if only metadata written by the garbage collector changes.
 fn is_metadata_cleanup(old: &Value, new: &Value) -> bool {
     let essence = |bundle: &Value| {
         let mut bundle = bundle.clone();

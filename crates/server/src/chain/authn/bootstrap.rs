@@ -1,4 +1,4 @@
-//! Bootstrap tokens: `id.secret`, kept in secrets of `kube-system`, for machines that join.
+//! Bootstrap tokens `id.secret` of joining nodes, stored in secrets of `kube-system`.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::server::Server;
 use crate::user::User;
 
-/// Whom a token stands for; none if it is no bootstrap token or its secret does not allow it.
+/// Authenticates a token; `None` if it is no bootstrap token or its secret does not permit it.
 pub(crate) fn identify(
     server: &Server,
     token: &str,
@@ -25,7 +25,7 @@ pub(crate) fn identify(
     Ok(found.and_then(|found| validate_secret(&found, id, secret, now)))
 }
 
-/// The key of the secret that decides about a token, if it has the form of a bootstrap token.
+/// Returns the key of the token's secret, if it has the form of a bootstrap token.
 pub(crate) fn secret_key(token: &str) -> Option<String> {
     parse(token).map(|(id, _)| format!("kube-system/bootstrap-token-{id}"))
 }
@@ -49,7 +49,7 @@ fn validate_secret(object: &Value, id: &str, secret: &str, now: OffsetDateTime) 
         let text = object["data"][key].as_str()?;
         STANDARD.decode(text).ok()
     };
-    // First, so that nothing else can be learnt of a secret without knowing it.
+    // Checked first, so that nothing else about the secret leaks to those who do not know it.
     verify_slices_are_equal(&data("token-secret")?, secret.as_bytes()).ok()?;
     let text = |key: &str| data(key).and_then(|bytes| String::from_utf8(bytes).ok());
     if text("token-id")? != id || text("usage-bootstrap-authentication")? != "true" {
@@ -57,7 +57,7 @@ fn validate_secret(object: &Value, id: &str, secret: &str, now: OffsetDateTime) 
     }
     match data("expiration").filter(|bytes| !bytes.is_empty()) {
         None => {}
-        // What cannot be read has expired.
+        // An unparsable expiration counts as expired.
         Some(_) if timestamp::parse(&text("expiration")?).ok()? <= now => return None,
         Some(_) => {}
     }

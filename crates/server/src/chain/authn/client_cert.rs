@@ -1,4 +1,4 @@
-//! Client certificates: which CAs we trust for them, and who a certificate says the caller is.
+//! Client certificates: trust anchors and mapping to users.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use windlass_pki::{Certificate, KeyPurpose};
 use crate::limits;
 use crate::user::User;
 
-/// The CAs that may vouch for clients. An empty set vouches for nobody.
+/// Trust anchors of client certificates. An empty set accepts no certificate.
 #[derive(Default)]
 pub struct ClientCas {
     anchors: Vec<ClientTrustAnchor>,
@@ -23,7 +23,7 @@ struct ClientTrustAnchor {
     certificate: Certificate,
 }
 
-/// Why a presented certificate is no identity. For the log, never for the client.
+/// Why a client certificate was rejected. For the log, never for the client.
 #[derive(Clone, Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ClientCertError {
@@ -47,7 +47,7 @@ pub enum ClientCertError {
     NotText,
 }
 
-/// Why a file of CAs cannot be used.
+/// Why a CA file was rejected.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum ClientCaError {
@@ -57,18 +57,18 @@ pub enum ClientCaError {
     Anchor(#[from] webpki::Error),
 }
 
-/// A certificate that one of the CAs vouches for.
+/// A client certificate that chains to a trust anchor.
 pub struct VerifiedClientCert {
-    /// The subject's common name; may be empty.
+    /// Common name of the subject; may be empty.
     pub common_name: String,
-    /// Who the client is, if the certificate names a user.
+    /// User that the certificate authenticates, if it names one.
     pub user: Result<Arc<User>, ClientCertError>,
-    /// Until when all of the chain holds.
+    /// Earliest expiry of all certificates in the chain.
     pub until: OffsetDateTime,
 }
 
 impl ClientCas {
-    /// Trusts the given CA certificates.
+    /// Trusts the given CA certificates as anchors.
     pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, ClientCaError> {
         let anchors = cas.iter().map(|ca| {
             let certificate = Certificate::from_der(ca)?;
@@ -86,20 +86,21 @@ impl ClientCas {
         ClientCas::new(&cas)
     }
 
-    /// Whether it vouches for nobody.
+    /// Returns true if no CA is trusted.
     pub fn is_empty(&self) -> bool {
         self.anchors.is_empty()
     }
 
-    /// Whether both trust a CA. Then every client is a front proxy, unless proxies are known by name:
-    /// kube-apiserver does not start so, and neither should anybody else.
+    /// Returns true if both sets trust a common CA. Every client would then be a front proxy,
+    /// unless allowed names are configured: kube-apiserver refuses to start in that case, and other
+    /// servers should too.
     pub fn overlaps(&self, other: &ClientCas) -> bool {
         let theirs =
             |ca: &ClientTrustAnchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
         self.anchors.iter().any(theirs)
     }
 
-    /// Checks the chain's first certificate, with the others to help.
+    /// Verifies the chain's first certificate, using the others as intermediates.
     pub fn verify(
         &self,
         chain: &[CertificateDer<'_>],
@@ -119,7 +120,7 @@ impl ClientCas {
         let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(
             now.unix_timestamp().max(0) as u64,
         ));
-        // An anchor is a name and a key to webpki: that a CA has expired is for us to see.
+        // webpki treats an anchor as a name and a key, so CA expiry is checked here.
         let current = self.anchors.iter().filter(|ca| ca.is_valid(now));
         let anchors: Vec<TrustAnchor<'_>> = current.clone().map(|ca| ca.anchor.clone()).collect();
         let path = entity
@@ -147,10 +148,10 @@ impl ClientCas {
         Ok(VerifiedClientCert { common_name, user: user(&facts), until })
     }
 
-    /// Checks a certificate of version 1 or 2, which webpki does not read; Go does, and `openssl x509 -req`
-    /// issues version 1 where no extensions are asked for. Such a certificate has no extensions, so
-    /// it may be used for anything. It must be issued by one of the CAs themselves: Go takes
-    /// intermediates as well, but to check them is for webpki alone.
+    /// Verifies a version 1 or 2 certificate, which webpki rejects. Go accepts them, and `openssl
+    /// x509 -req` issues version 1 unless extensions are requested. Such a certificate has no
+    /// extensions and may be used for any purpose. It must be issued directly by a trust anchor: Go
+    /// accepts intermediates as well, but only webpki verifies chains here.
     fn verify_legacy_version(
         &self,
         leaf: &CertificateDer<'_>,
@@ -176,22 +177,22 @@ impl ClientTrustAnchor {
         self.certificate.validity().contains(now)
     }
 
-    /// Whether a certificate without extensions is this CA's, and the CA may issue it.
+    /// Returns true if this CA issued a certificate without extensions, and was allowed to.
     fn has_issued(&self, leaf: &Certificate) -> bool {
         let ca = &self.certificate;
-        // A CA of version 1 cannot say that it is one; that it is in the file does.
+        // A version 1 CA cannot declare itself a CA; its presence in the file does.
         let may_sign = !ca.is_version_3() || ca.check_authority().is_ok();
         may_sign
             && ca.allows(&KeyPurpose::ClientAuth)
             && self.anchor.name_constraints.is_none()
-            // Nor is a CA a client of its own, in Go.
+            // Go does not accept a CA as its own client either.
             && leaf.public_key() != ca.public_key()
             && leaf.has_issuer_name_of(ca)
             && is_signed_by(leaf, ca).unwrap_or(false)
     }
 }
 
-/// Whether the signature of `leaf` is that of the key of `ca`, by the algorithms and key sizes that webpki
+/// Returns true if the key of `ca` signed `leaf`, with the algorithms and key sizes that webpki
 /// accepts in chains.
 fn is_signed_by(leaf: &Certificate, ca: &Certificate) -> Option<bool> {
     let signed = leaf.signature().ok()?;
@@ -200,13 +201,13 @@ fn is_signed_by(leaf: &Certificate, ca: &Certificate) -> Option<bool> {
     let mut fitting = webpki::ALL_VERIFICATION_ALGS
         .iter()
         .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signed.algorithm);
-    // Several differ in the key they are for only, and each refuses the others' keys.
+    // Several algorithms differ only in the key type, and each rejects keys of the others.
     Some(fitting.any(|algorithm| {
         key.verify_signature(*algorithm, &signed.message, &signed.signature).is_ok()
     }))
 }
 
-/// The user a certificate names, as Kubernetes reads it.
+/// Maps a certificate to a user as Kubernetes does.
 fn user(certificate: &Certificate) -> Result<Arc<User>, ClientCertError> {
     let name = certificate.common_name().filter(|name| !name.is_empty());
     let name = name.ok_or(ClientCertError::Nameless)?;
@@ -224,7 +225,7 @@ fn user(certificate: &Certificate) -> Result<Arc<User>, ClientCertError> {
     Ok(Arc::new(user))
 }
 
-/// Extended key usages that allow a TLS client: none said, that one, or any.
+/// Extended key usages that allow a TLS client: none, clientAuth or any.
 struct ClientAuthUsage;
 
 const ANY: &[usize] = &[2, 5, 29, 37, 0];

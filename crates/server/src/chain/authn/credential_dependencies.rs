@@ -1,4 +1,4 @@
-//! What the validity of a credential depends on, to notice that it may have changed.
+//! Inputs that the validity of a credential depends on, to detect changes.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::cache::KindCache;
 use crate::server::Server;
 use crate::tokens::KeySet;
 
-/// Everything that authenticating a request read, apart from the clock. The files are held, so that one
-/// that is reloaded cannot get the address of the former one.
+/// Everything read while authenticating a request, apart from the clock. Holds references to the
+/// files, so that a reloaded one cannot reuse the address of its predecessor.
 pub struct CredentialDependencies {
     client_cas: Arc<ClientCas>,
     proxy_cas: Option<Arc<ClientCas>>,
@@ -21,16 +21,16 @@ pub struct CredentialDependencies {
     objects: Vec<ObjectVersion>,
 }
 
-/// An object that a token depends on.
+/// Version of an object that a token depends on.
 struct ObjectVersion {
     cache: Arc<KindCache>,
     key: String,
-    /// None if there was no such object.
+    /// `None` if the object did not exist.
     revision: Option<u64>,
 }
 
 impl Authenticator {
-    /// What authenticating a request with these headers depends on now.
+    /// Returns the current dependencies of a request with these headers.
     pub fn credential_dependencies(
         &self,
         server: &Server,
@@ -57,9 +57,9 @@ impl Authenticator {
         }
     }
 
-    /// Whether nothing of `basis` has changed.
+    /// Returns true if nothing in `basis` has changed.
     pub fn is_current(&self, basis: &CredentialDependencies) -> bool {
-        // Whether there is a proxy, or a verifier, does not change while the server runs.
+        // Front proxy and verifier are never added or removed while the server runs.
         let same_proxy = match (&self.front_proxy, &basis.proxy_cas) {
             (Some(proxy), Some(cas)) => Arc::ptr_eq(&proxy.cas.load(), cas),
             (None, None) => true,

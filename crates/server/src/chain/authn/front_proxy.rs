@@ -1,7 +1,7 @@
-//! A proxy in front that has authenticated the caller and says who it is in headers.
+//! Front proxies, which authenticate the caller and forward the identity in headers.
 //!
-//! The headers count only over a connection whose certificate comes from a CA of their own; from
-//! anybody else they are as if they were not there.
+//! The headers count only over a connection whose client certificate is issued by the proxy CA;
+//! otherwise they are ignored.
 
 use std::sync::Arc;
 
@@ -14,25 +14,24 @@ use super::client_cert::{ClientCas, ClientCertError};
 use crate::peer::Peer;
 use crate::user::{AUTHENTICATED, UNAUTHENTICATED, User};
 
-/// Which proxies are believed, and in which headers they speak. Names of headers are compared
-/// without regard to case.
+/// Trusted front proxies and their headers. Header names are case-insensitive.
 pub struct FrontProxy {
-    /// The CAs of the proxies' certificates, swapped when their file changes.
+    /// Trust anchors of proxy certificates; replaced when the file is reloaded.
     pub cas: ArcSwap<ClientCas>,
-    /// The common names of the proxies; empty for any that the CAs vouch for.
+    /// Accepted common names of proxies; empty accepts any certificate of the CAs.
     pub allowed_names: Vec<String>,
-    /// Headers with the user's name; the first that says something counts.
+    /// Headers with the user name; the first non-empty one counts.
     pub username_headers: Vec<String>,
-    /// Headers with the user's UID; the first that says something counts.
+    /// Headers with the user's UID; the first non-empty one counts.
     pub uid_headers: Vec<String>,
-    /// Headers with the user's groups; all count.
+    /// Headers with the user's groups; all of them count.
     pub group_headers: Vec<String>,
-    /// How headers with more facts begin; the rest of their name is the fact's.
+    /// Prefixes of headers with extra fields; the rest of the name is the key.
     pub extra_prefixes: Vec<String>,
 }
 
 impl FrontProxy {
-    /// Believes any proxy that `cas` vouch for, in the headers that Kubernetes' own proxies use.
+    /// Accepts any proxy that chains to `cas`, with Kubernetes' default headers.
     pub fn new(cas: ClientCas) -> FrontProxy {
         let one = |name: &str| vec![name.to_owned()];
         FrontProxy {
@@ -45,14 +44,14 @@ impl FrontProxy {
         }
     }
 
-    /// Whom a proxy speaks for; none if nobody claims to be one.
+    /// Authenticates the forwarded user; `None` without proxy headers.
     pub fn identify(
         &self,
         peer: &Peer,
         headers: &HeaderMap,
         now: OffsetDateTime,
     ) -> Result<Option<Arc<User>>, ClientCertError> {
-        // Before the certificate, so that everybody else's is not verified twice.
+        // Before the certificate, so that other clients' certificates are not verified twice.
         let Some(name) = first(headers, &self.username_headers) else { return Ok(None) };
         let cas = self.cas.load_full();
         if cas.is_empty() {
@@ -66,7 +65,7 @@ impl FrontProxy {
         Ok(Some(Arc::new(self.user(text(name)?, headers)?)))
     }
 
-    /// Whether a header says something here.
+    /// Returns true if the header is one of the identity headers.
     pub fn reads(&self, header: &HeaderName) -> bool {
         let mut names =
             self.username_headers.iter().chain(&self.uid_headers).chain(&self.group_headers);
@@ -88,7 +87,7 @@ impl FrontProxy {
                 user.extra.entry(key).or_default().push(text(value)?);
             }
         }
-        // A proxy may pass on somebody whom it does not know either.
+        // A proxy may forward anonymous callers as well.
         let said = user.has_group(AUTHENTICATED) || user.has_group(UNAUTHENTICATED);
         if !said && user.name != User::anonymous().name {
             user.groups.push(AUTHENTICATED.into());
@@ -97,20 +96,20 @@ impl FrontProxy {
     }
 }
 
-/// The first of the headers that is not empty.
+/// Returns the first non-empty header of those named.
 fn first<'a>(headers: &'a HeaderMap, names: &[String]) -> Option<&'a HeaderValue> {
     let mut values = names.iter().filter_map(|name| headers.get(name.as_str()));
     values.find(|value| !value.is_empty())
 }
 
-/// What is no UTF-8 is refused: made to fit, two users would have one name.
+/// Rejects invalid UTF-8: lossy conversion would give two users the same name.
 fn text(value: &HeaderValue) -> Result<String, ClientCertError> {
     let text = std::str::from_utf8(value.as_bytes());
     text.map(str::to_owned).map_err(|_| ClientCertError::NotText)
 }
 
-/// The fact that a header is about: what follows the prefix, percent-decoded. Names of headers
-/// are in lower case already.
+/// Returns the key of an extra header: the percent-decoded rest after the prefix. Header names are
+/// in lower case already.
 fn extra_key(header: &HeaderName, prefix: &str) -> Option<String> {
     let name = header.as_str();
     let (start, rest) = name.split_at_checked(prefix.len())?;
@@ -123,7 +122,7 @@ fn extra_key(header: &HeaderName, prefix: &str) -> Option<String> {
     })
 }
 
-/// Whether every `%` has two digits after it; otherwise Go leaves the whole name as it is.
+/// Returns true if two digits follow every `%`; otherwise Go leaves the whole name as it is.
 fn well_escaped(text: &str) -> bool {
     text.split('%').skip(1).all(|rest| {
         let digits = rest.get(..2).unwrap_or_default();

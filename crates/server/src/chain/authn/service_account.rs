@@ -1,7 +1,7 @@
-//! Tokens of service accounts: do they hold here and now?
+//! Authentication with service account tokens.
 //!
-//! The signature is checked by [`TokenVerifier`]. What can change between two requests is checked
-//! here, every time: the clock, the account, and what the token is bound to.
+//! [`TokenVerifier`] checks the signature. Everything that can change between two requests is
+//! checked here each time: the clock, the account, and the objects that the token is bound to.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::tokens::claims::{ClaimReference, TokenClaims};
 use crate::tokens::{TokenRejection, TokenVerifier};
 use crate::user::User;
 
-/// How far two clocks may be apart, and how long an object that is being deleted still counts;
-/// Kubernetes' number.
+/// Tolerated clock skew, and how long an object counts after its deletion timestamp; same as
+/// Kubernetes.
 const LEEWAY: Duration = Duration::minutes(1);
 
-/// Whom a token stands for, if it is meant for any of `audiences`.
+/// Authenticates a token that is valid for any of `audiences`.
 pub(crate) fn identify(
     server: &Server,
     verifier: &TokenVerifier,
@@ -49,7 +49,7 @@ pub(crate) fn identify(
     Ok(AuthenticatedToken { user: Arc::new(user(&claims)), audiences: meant })
 }
 
-/// The core objects that a token of this server stands and falls with, as plural and key.
+/// Returns the core objects that a token of this server depends on, as plural and key.
 pub(crate) fn dependencies(verifier: &TokenVerifier, token: &str) -> Vec<(&'static str, String)> {
     let Ok(claims) = verifier.verify(token) else { return Vec::new() };
     let about = &claims.kubernetes;
@@ -65,7 +65,7 @@ fn refuse<T>(text: impl Into<String>) -> Result<T, TokenAuthError> {
     Err(TokenAuthError::Refused(text.into()))
 }
 
-/// A list as Go's `%q` writes it.
+/// Formats a list like Go's `%q`.
 fn listed(texts: &[String]) -> String {
     let quoted: Vec<String> = texts.iter().map(|text| quote(text)).collect();
     format!("[{}]", quoted.join(" "))
@@ -87,7 +87,7 @@ fn check_time(claims: &TokenClaims, now: OffsetDateTime) -> Result<(), TokenAuth
     Ok(())
 }
 
-/// The account and all that the token is bound to must be there, the same ones, and not gone.
+/// Checks that the account and all bound objects exist, with the same UIDs, and are not deleted.
 fn check_objects(
     server: &Server,
     claims: &TokenClaims,
@@ -114,7 +114,7 @@ fn check_objects(
         check_bound(server, "secret", Some(namespace), secret, now)?;
     }
     match (&about.pod, &about.node) {
-        // The node of a pod is there to be read; the pod is what the token is bound to.
+        // A pod's node is informational; the token is bound to the pod.
         (Some(pod), _) => check_bound(server, "pod", Some(namespace), pod, now),
         (None, Some(node)) => check_bound(server, "node", None, node, now),
         (None, None) => Ok(()),
@@ -146,7 +146,7 @@ fn check_bound(
     Ok(())
 }
 
-/// Whether the time at which an object is to be gone is past. A time that cannot be read is.
+/// Returns true if the deletion timestamp has passed or cannot be parsed.
 fn is_past_deletion(object: &Value, now: OffsetDateTime) -> bool {
     ObjectMetaView::from_object(object)
         .deletion_timestamp()

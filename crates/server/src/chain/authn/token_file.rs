@@ -1,17 +1,17 @@
-//! Static tokens, from a file.
+//! Static tokens of `--token-auth-file`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::user::User;
 
-/// The users of a `--token-auth-file`.
+/// Users of a `--token-auth-file`, by token.
 #[derive(Default)]
 pub struct TokenFile {
     by_digest: HashMap<[u8; 32], Arc<User>>,
 }
 
-/// What is wrong with a token file.
+/// Parse error of a token file.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct TokenFileError {
@@ -20,7 +20,7 @@ pub struct TokenFileError {
 }
 
 impl TokenFile {
-    /// Reads the CSV of `token,user,uid,"group1,group2"`.
+    /// Parses lines of CSV: `token,user,uid,"group1,group2"`.
     pub fn parse(text: &str) -> Result<TokenFile, TokenFileError> {
         let mut file = TokenFile::default();
         for (i, line) in text.lines().enumerate() {
@@ -46,8 +46,8 @@ impl TokenFile {
         Ok(file)
     }
 
-    /// The user of `token`. Looked up by digest, so that the time taken tells nothing of how
-    /// much of a guess was right.
+    /// Returns the user of `token`. Lookup is by digest, so that timing does not reveal how much of
+    /// a guess was right.
     pub fn lookup(&self, token: &str) -> Option<Arc<User>> {
         self.by_digest.get(&digest(token)).cloned()
     }
@@ -60,7 +60,7 @@ fn digest(token: &str) -> [u8; 32] {
     out
 }
 
-/// The fields of one CSV line; `None` when a quote is not closed.
+/// Splits one CSV line into fields; `None` if a quote is not closed.
 fn csv_fields(line: &str) -> Option<Vec<String>> {
     let mut fields = vec![String::new()];
     let mut quoted = false;

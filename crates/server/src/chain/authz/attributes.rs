@@ -1,4 +1,4 @@
-//! What is asked of an authorizer: who wants to do what with which.
+//! Attributes of a request for authorization: user, verb and target.
 
 use std::borrow::Cow;
 
@@ -12,42 +12,42 @@ use crate::user::User;
 pub struct AuthorizationAttributes<'a> {
     /// User that the request is authorized for, after impersonation.
     pub user: &'a User,
-    /// `get`, `list`, `create`, `approve`, …
+    /// Verb in lower case: `get`, `list`, `create`, `approve`, …
     pub verb: &'a str,
     /// Resource or non-resource path that the verb applies to.
     pub target: AuthorizationTarget<'a>,
 }
 
-/// What a request is about.
+/// Target of a request to be authorized.
 #[derive(Clone, Debug)]
 pub enum AuthorizationTarget<'a> {
-    /// An object, or a collection of them.
+    /// An object or a collection of objects.
     Resource(ResourceAttributes<'a>),
-    /// A path that is no resource.
+    /// A non-resource path, for example `/healthz`.
     Path(&'a str),
 }
 
-/// An object or a collection.
+/// An object or collection to be authorized.
 #[derive(Clone, Debug, Default)]
 pub struct ResourceAttributes<'a> {
-    /// Empty for the core group.
+    /// API group; empty for the core group.
     pub group: &'a str,
-    /// `v1`, or `*` where it does not matter.
+    /// API version such as `v1`, or `*` where irrelevant.
     pub version: &'a str,
     /// Plural resource name, for example `pods`.
     pub resource: &'a str,
     /// Subresource, for example `status`; empty for the main resource.
     pub subresource: &'a str,
-    /// Empty at cluster scope and for all namespaces.
+    /// Namespace; empty at cluster scope and for all namespaces.
     pub namespace: &'a str,
     /// Object name; empty for requests on a collection.
     pub name: &'a str,
-    /// The field selector of a list, watch or collection deletion, where it can be read.
+    /// Field selector of a list, watch or collection deletion, if it can be parsed.
     pub fields: Option<&'a FieldSelector>,
 }
 
 impl<'a> AuthorizationAttributes<'a> {
-    /// A request of `user`, as its path and query say it.
+    /// Builds the attributes of `user`'s request from its path and query.
     pub fn from_request(
         user: &'a User,
         info: &'a RequestInfo,
@@ -62,7 +62,7 @@ impl<'a> AuthorizationAttributes<'a> {
                 subresource: &path.subresource,
                 namespace: &path.namespace,
                 name: &path.name,
-                // The old watch paths do not heed selectors in all their forms.
+                // Deprecated watch paths do not apply selectors in all their forms.
                 fields: if path.watch_path { None } else { fields },
             }),
         };

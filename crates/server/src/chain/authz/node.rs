@@ -1,9 +1,8 @@
-//! What nodes may do: what the pods on them need, and nothing else.
+//! Node authorizer: nodes may access what their pods need, and nothing else.
 //!
-//! A node is who is called `system:node:<name>` and is in the group `system:nodes`. It may read what a
-//! pod on it refers to ([`graph`]), its own objects, and what all nodes may read ([`rules`]). It is
-//! never told no here, only that this authorizer has nothing to say for it; why becomes part of
-//! the refusal.
+//! A node is a user `system:node:<name>` in the group `system:nodes`. It may read objects that its
+//! pods reference ([`graph`]), its own objects, and what all nodes may read ([`rules`]). This
+//! authorizer never denies; it returns no opinion with a reason, which becomes part of the refusal.
 
 mod graph;
 mod graph_sync;
@@ -28,10 +27,10 @@ use graph_sync::GraphSync;
 const PREFIX: &str = "system:node:";
 const GROUP: &str = "system:nodes";
 
-/// The namespace of the leases that nodes renew.
+/// Namespace of the leases that nodes renew.
 pub(crate) const LEASES: &str = "kube-node-lease";
 
-/// The name of the node that `user` is; empty if it does not say which.
+/// Returns the node name of `user`; empty if the user name ends at the prefix.
 pub(crate) fn identity(user: &User) -> Option<&str> {
     let name = user.name.strip_prefix(PREFIX)?;
     user.has_group(GROUP).then_some(name)
@@ -49,7 +48,7 @@ pub(crate) struct NodeAuthorizer {
 type NodeVerdict = Result<(), Cow<'static, str>>;
 
 impl NodeAuthorizer {
-    /// Decides by the pods in `caches`.
+    /// Creates an authorizer that decides by the pods in `caches`.
     pub(crate) fn new(
         caches: &Arc<ResourceCaches>,
         registry: &KindRegistry,
@@ -70,12 +69,12 @@ impl NodeAuthorizer {
         }
     }
 
-    /// The newest revisions of pods and volumes.
+    /// Returns the newest revisions of pods and volumes.
     pub(crate) fn newest(&self) -> (u64, u64) {
         self.graph.newest()
     }
 
-    /// Whether a node may; no opinion on anybody else.
+    /// Decides requests of nodes; no opinion on other users.
     pub(crate) fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
         let Some(node) = identity(asked.user) else { return Decision::NoOpinion(String::new()) };
         if node.is_empty() {
@@ -105,7 +104,7 @@ impl NodeAuthorizer {
             ("resource.k8s.io", "resourceclaims") => {
                 self.get(node, verb, DependencyKind::DeviceClaim, of)
             }
-            // Attachments are not kept here, so no node is related to one.
+            // VolumeAttachments are not stored here, so no node is related to one.
             ("storage.k8s.io", "volumeattachments") => {
                 self.get(node, verb, DependencyKind::Attachment, of)
             }
@@ -126,7 +125,7 @@ impl NodeAuthorizer {
         }
     }
 
-    /// A single object, under its name or selected by it.
+    /// Authorizes reading a single object, by name or by a selector for its name.
     fn read_named(
         &self,
         node: &str,
@@ -196,7 +195,7 @@ impl NodeAuthorizer {
             return Err("cannot authorize ResourceSlice subresources".into());
         }
         match verb {
-            // Admission sees which node the new slice is of.
+            // Admission checks the node of the new slice.
             "create" => Ok(()),
             "get" | "update" | "patch" | "delete" => {
                 check_placement(self.slices.as_ref(), node, of)
@@ -224,7 +223,7 @@ impl NodeAuthorizer {
             ("", "list" | "watch") => {
                 Err("can only list/watch pods with spec.nodeName field selector".into())
             }
-            // Admission limits them to mirror pods, and to pods on the node.
+            // Admission restricts these to mirror pods and to pods bound to the node.
             ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
                 Ok(())
             }
@@ -256,11 +255,11 @@ impl NodeAuthorizer {
     }
 }
 
-/// A kind whose objects say which node they belong to.
+/// A kind whose objects name their node.
 #[derive(Clone)]
 struct NodeBoundKind {
     cache: Arc<KindCache>,
-    /// Where `spec.nodeName` stands among the selectable fields.
+    /// Index of `spec.nodeName` among the selectable fields.
     field: usize,
 }
 
@@ -283,7 +282,7 @@ impl NodeBoundKind {
 
 const NODE_NAME: &str = "spec.nodeName";
 
-/// Whether the object that is asked for belongs to the node.
+/// Checks that the requested object belongs to the node.
 fn check_placement(
     kind: Option<&NodeBoundKind>,
     node: &str,
@@ -297,14 +296,14 @@ fn check_placement(
             "" => kind.cache.get(of.name),
             namespace => kind.cache.get(&format!("{namespace}/{}", of.name)),
         };
-        // A slash in what was asked for must not lead to another object.
+        // A slash in the requested name must not lead to another object.
         let object = object.filter(|o| o.namespace() == of.namespace && o.name() == of.name)?;
         (kind.node(&object) == node).then_some(())
     });
     found.ok_or_else(|| unrelated(node))
 }
 
-/// Whether the selector lets through objects of the node only.
+/// Returns true if the selector matches objects of the node only.
 fn selects(of: &ResourceAttributes<'_>, node: &str) -> bool {
     let requirements = of.fields.map(|fields| fields.requirements()).unwrap_or_default();
     requirements.iter().any(|r| r.equal && r.field == NODE_NAME && r.value == node)
@@ -322,7 +321,7 @@ fn lease(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
         let shown = quote(LEASES);
         return Err(format!("can only access leases in the {shown} system namespace").into());
     }
-    // The name of a new object is not known yet; admission sees it.
+    // The name of a new object is not known yet; admission checks it.
     if verb != "create" && of.name != node {
         let why = "can only access node lease with the same name as the requesting node";
         return Err(why.into());
@@ -350,7 +349,7 @@ fn node_trust(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdic
     if !of.subresource.is_empty() {
         return Err("cannot authorize NodeTrust subresources".into());
     }
-    // The name of a new object is not known yet; admission sees it.
+    // The name of a new object is not known yet; admission checks it.
     if verb != "create" && of.name != node {
         return Err("can only access NodeTrust with the same name as the requesting node".into());
     }
@@ -359,9 +358,9 @@ fn node_trust(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdic
 
 fn own_node(node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
     match (of.subresource, verb) {
-        // Admission limits these to the node's own object.
+        // Admission restricts these to the node's own object.
         ("", "create" | "update" | "patch") | ("status", "update" | "patch") => Ok(()),
-        // By name and not by what is there: a node looks for itself before it registers.
+        // By name rather than by existing objects: a node reads its Node before it registers.
         ("", "get" | "list" | "watch") if of.name == node => Ok(()),
         ("", "get" | "list" | "watch") if of.name.is_empty() => {
             Err(format!("node '{node}' cannot read all nodes, only its own Node object").into())

@@ -1,8 +1,8 @@
-//! Role-based access: roles say what may be done, bindings say who may do it.
+//! RBAC: roles define permissions, bindings grant them to subjects.
 //!
-//! What is decided is never older than the last write that was answered before the request came: the
-//! caches have a write before its writer hears of it, and every decision first takes in what they
-//! have and the index has not.
+//! A decision is never older than the last write acknowledged before the request: caches apply a
+//! write before it is acknowledged, and every decision first applies the changes that the index
+//! lacks.
 
 mod aggregate;
 mod binding;
@@ -29,7 +29,7 @@ use index::{RbacIndex, RbacKind, RoleGrant};
 pub(crate) use rule::PolicyRule;
 use rule::RuleQuery;
 
-/// Decides by the roles and bindings there are.
+/// Decides requests by the stored roles and bindings.
 pub struct RbacAuthorizer(Arc<RbacState>);
 
 struct RbacState {
@@ -38,17 +38,18 @@ struct RbacState {
     index: RwLock<RbacIndex>,
 }
 
-/// What applies to a user.
+/// The rules that apply to a user.
 #[derive(Debug, Default)]
 pub struct ResolvedRules {
-    /// The rules, those of the cluster first.
+    /// The rules, cluster-wide ones first.
     pub rules: Vec<Arc<PolicyRule>>,
-    /// One message per missing role, or that the roles cannot be read.
+    /// One message per missing role, or one that roles cannot be read.
     pub errors: Vec<String>,
 }
 
 impl RbacAuthorizer {
-    /// Decides by the roles and bindings in `caches`. In a runtime, it keeps up with them by itself.
+    /// Creates an authorizer that decides by the roles and bindings in `caches`. Within a runtime,
+    /// it syncs in the background.
     pub fn new(caches: &Arc<ResourceCaches>, registry: &KindRegistry) -> RbacAuthorizer {
         let tables = [
             (RbacKind::Roles, ROLE.plural),
@@ -67,7 +68,7 @@ impl RbacAuthorizer {
         RbacAuthorizer(shared)
     }
 
-    /// Whether a rule allows it; never a no.
+    /// Allows a request if a rule does; never denies.
     pub fn decide(&self, asked: &AuthorizationAttributes<'_>) -> Decision {
         let Some(index) = self.0.up_to_date_index() else {
             return Decision::NoOpinion(String::new());
@@ -77,7 +78,7 @@ impl RbacAuthorizer {
             AuthorizationTarget::Path(_) => "",
         };
         let request = RuleQuery::from_attributes(asked);
-        // A role that many bindings give is looked at once.
+        // A role granted by many bindings is checked once.
         let (mut tried, mut missing) = (HashSet::new(), Vec::new());
         let allowed =
             index.visit(asked.user, namespace, |RoleGrant { binding, rules }| match rules {
@@ -102,20 +103,20 @@ impl RbacAuthorizer {
         }
     }
 
-    /// The newest revision of roles and bindings.
+    /// Returns the newest revision of roles and bindings.
     pub fn newest(&self) -> u64 {
         self.0.newest()
     }
 
-    /// All rules that apply to `user` in `namespace`, and what went wrong; with an empty namespace those of the
-    /// whole cluster only.
+    /// Returns all rules that apply to `user` in `namespace`, and errors; an empty namespace
+    /// selects only cluster-wide rules.
     pub fn resolve(&self, user: &User, namespace: &str) -> ResolvedRules {
         let mut resolved = ResolvedRules::default();
         let Some(index) = self.0.up_to_date_index() else {
             resolved.errors.push("RBAC: roles unavailable".into());
             return resolved;
         };
-        // By role: one that is bound a thousand times allows no more than once.
+        // By role: many bindings of a role grant no more than one.
         let (mut seen, mut missing) = (HashSet::new(), HashSet::new());
         let _: ControlFlow<()> = index.visit(user, namespace, |RoleGrant { binding, rules }| {
             match rules {
@@ -135,14 +136,14 @@ impl RbacAuthorizer {
         resolved
     }
 
-    /// The rules of the role that a binding in `namespace` names (empty for a cluster role binding);
-    /// none if there is no such role.
+    /// Returns the rules of the role that a binding in `namespace` references (empty for a cluster
+    /// role binding); `None` if the role does not exist.
     pub fn role_rules(&self, role: &RoleRef, namespace: &str) -> Option<Vec<Arc<PolicyRule>>> {
         Some(self.0.up_to_date_index()?.role(role, namespace)?.to_vec())
     }
 }
 
-/// Several errors as Go's aggregate shows them.
+/// Formats several errors like Go's aggregate.
 pub(crate) fn aggregated(errors: Vec<String>) -> String {
     let mut seen = HashSet::new();
     let texts: Vec<&str> =
@@ -158,7 +159,7 @@ impl RbacState {
         self.sources.iter().map(|(_, cache)| cache.last()).max().unwrap_or_default()
     }
 
-    /// The index with everything in it that was written before now.
+    /// Returns the index with all writes before now applied.
     fn up_to_date_index(&self) -> Option<RwLockReadGuard<'_, RbacIndex>> {
         let newest = self.newest();
         if let Ok(index) = self.index.read()
@@ -171,13 +172,13 @@ impl RbacState {
         index.inspect_err(|_| tracing::error!("RBAC: building the index of roles panicked")).ok()
     }
 
-    /// Brings the index up to the newest revision that every cache has seen, so that it shows the four
-    /// kinds as they were at one time.
+    /// Brings the index up to the newest revision that every cache has applied, so that it shows
+    /// all four kinds at one revision.
     fn catch_up(&self) {
         let upto = self.caches.applied();
         let mut index = match self.index.write() {
             Ok(index) => index,
-            // Whoever panicked may have left it half changed.
+            // A panic may have left it partially updated.
             Err(poisoned) => {
                 let mut index = poisoned.into_inner();
                 *index = build(&self.sources, upto);
@@ -203,7 +204,7 @@ impl RbacState {
         }
     }
 
-    /// What changed after one revision, up to another.
+    /// Returns the changes after one revision, up to another.
     fn changes(
         &self,
         after: u64,
@@ -219,7 +220,7 @@ impl RbacState {
     }
 }
 
-/// An index of all there is, with every change up to `revision`.
+/// Builds an index of all objects, with every change up to `revision`.
 fn build(sources: &[(RbacKind, Arc<KindCache>)], revision: u64) -> RbacIndex {
     let mut index = RbacIndex::default();
     for (table, cache) in sources {
@@ -231,7 +232,7 @@ fn build(sources: &[(RbacKind, Arc<KindCache>)], revision: u64) -> RbacIndex {
     index
 }
 
-/// Takes in changes as they come, so that no request has to take in many.
+/// Applies changes in the background, so that no request has to apply many.
 fn spawn_refresh(shared: &Arc<RbacState>) {
     let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
     for (_, cache) in &shared.sources {

@@ -102,7 +102,7 @@ impl FlowMetrics {
         );
     }
 
-    /// Counts a request that is no longer waiting.
+    /// Counts a request that has left its queue.
     pub(super) fn waited(&self, level: PriorityLevel, served: bool, time: Duration) {
         let waits = match level {
             PriorityLevel::Exempt => return,

@@ -1,15 +1,15 @@
-//! Bytes of responses that are encoded but not yet written, counted by user.
+//! Bytes of encoded but unwritten responses, counted by user.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How many bytes each user's responses hold.
+/// Pending response bytes by user.
 pub(crate) struct PendingBytes {
     max_bytes_per_user: usize,
     by_user: Mutex<HashMap<Arc<str>, usize>>,
 }
 
-/// The bytes of one response; given back when dropped.
+/// The bytes of one response; released on drop.
 pub(crate) struct ByteCharge {
     pending: Arc<PendingBytes>,
     user: Arc<str>,
@@ -17,17 +17,18 @@ pub(crate) struct ByteCharge {
 }
 
 impl PendingBytes {
-    /// Nothing is pending; each user may have `most` bytes.
+    /// Creates an empty counter with a limit of `most` bytes per user.
     pub(crate) fn new(most: usize) -> Arc<PendingBytes> {
         Arc::new(PendingBytes { max_bytes_per_user: most, by_user: Mutex::default() })
     }
 
-    /// Whether the user has more than the bound already.
+    /// Returns true if the user already exceeds the limit.
     pub(crate) fn is_exceeded(&self, user: &str) -> bool {
         self.lock().get(user).is_some_and(|bytes| *bytes > self.max_bytes_per_user)
     }
 
-    /// Counts a response, unless the user would exceed the bound. A single response of any size is always counted.
+    /// Charges a response unless the user would exceed the limit. A user's only response is charged
+    /// whatever its size.
     pub(crate) fn try_charge(self: &Arc<Self>, user: &str, bytes: usize) -> Option<ByteCharge> {
         let mut by_user = self.lock();
         let before = by_user.get(user).copied().unwrap_or_default();
@@ -37,7 +38,7 @@ impl PendingBytes {
         Some(self.add(&mut by_user, user, bytes))
     }
 
-    /// Counts a response in any case.
+    /// Charges a response regardless of the limit.
     pub(crate) fn charge(self: &Arc<Self>, user: &str, bytes: usize) -> ByteCharge {
         self.add(&mut self.lock(), user, bytes)
     }

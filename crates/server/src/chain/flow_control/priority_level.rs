@@ -1,26 +1,26 @@
-//! Which requests stand in line with which.
+//! Classifies requests into priority levels.
 
 use crate::peer::Peer;
 use crate::request::info::{RequestInfo, RequestTarget};
 use crate::user::{UNAUTHENTICATED, User};
 
-/// A sort of requests with seats of its own.
+/// A class of requests with its own seats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum PriorityLevel {
-    /// Never waits: health checks, and parts of this process, which would wait for themselves.
+    /// Never waits: health checks, and components of this process, which would wait for themselves.
     Exempt,
-    /// Leader election: who waits here too long gives up its work.
+    /// Leader election: a leader that waits too long loses its lease.
     Leases,
-    /// Node agents and their heartbeats: a node that is silent is taken for dead.
+    /// Node agents and their heartbeats: a silent node is considered dead.
     Nodes,
     /// All other requests; users share the seats fairly.
     Everyone,
 }
 
-/// The group of node agents.
+/// Group of all node agents.
 const NODES: &str = "system:nodes";
 
-/// The fewest seats a reserved level has, however few there are for everyone.
+/// Minimum number of seats of a reserved level.
 const LEAST: usize = 4;
 
 impl PriorityLevel {
@@ -32,7 +32,7 @@ impl PriorityLevel {
         PriorityLevel::Everyone,
     ];
 
-    /// The level of a request.
+    /// Returns the priority level of a request.
     pub(crate) fn for_request(peer: &Peer, user: &User, info: &RequestInfo) -> PriorityLevel {
         let path = match &info.target {
             RequestTarget::Path if is_health(&info.path) => return PriorityLevel::Exempt,
@@ -46,7 +46,7 @@ impl PriorityLevel {
         let lease = path
             .is_some_and(|p| p.group == "coordination.k8s.io" && p.resource == "leases")
             && matches!(info.verb, "get" | "create" | "update" | "patch");
-        // Who has not said who they are cannot lead anything.
+        // Unauthenticated callers cannot be leaders.
         if lease && !user.has_group(UNAUTHENTICATED) {
             PriorityLevel::Leases
         } else {
@@ -54,7 +54,7 @@ impl PriorityLevel {
         }
     }
 
-    /// How many seats it gets when everyone has `seats`.
+    /// Returns the seats of this level when `Everyone` has `seats`.
     pub(crate) fn share(self, seats: usize) -> usize {
         match self {
             PriorityLevel::Exempt => 0,
@@ -64,7 +64,7 @@ impl PriorityLevel {
         }
     }
 
-    /// Its name in metrics; Kubernetes' nearest.
+    /// Returns the name in metrics: the closest level of Kubernetes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             PriorityLevel::Exempt => "exempt",
@@ -80,7 +80,7 @@ fn is_health(path: &str) -> bool {
     matches!(first, Some("healthz" | "livez" | "readyz"))
 }
 
-/// Whether a request only reads.
+/// Whether a request reads or writes objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestEffect {
     /// The request changes no object: get, list, watch.

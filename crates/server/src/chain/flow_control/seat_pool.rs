@@ -1,9 +1,10 @@
-//! A number of seats, and the queues of those who wait for some.
+//! A pool of seats with a queue of waiting requests per user.
 //!
-//! A request takes as many seats as it weighs. Seats that become free go to the users in turn, and to a user's requests
-//! in the order they came. Nobody has all the seats: a user whose requests hold theirs for long, as slow bodies do,
-//! leaves some to others. While a request waits that its user may have, nobody who comes later gets a seat: seats are
-//! kept free until there are enough for it, so that a heavy request is not starved by light ones.
+//! A request takes as many seats as its weight. Free seats go to the users in turn, and to a user's
+//! requests in order of arrival. No user can hold all seats: one whose requests hold them for long,
+//! for example with slow bodies, leaves some to others. While an eligible request waits, no later
+//! request gets a seat: seats stay free until there are enough for it, so that light requests do
+//! not starve a heavy one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,23 +14,23 @@ use tokio::sync::oneshot;
 
 use crate::limits;
 
-/// How much a pool takes.
+/// Limits of a seat pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolBounds {
-    /// Seats that are taken at a time.
+    /// Total number of seats in the pool.
     pub seats: usize,
-    /// Of these, seats of one user.
+    /// Maximum seats held by one user.
     pub seats_per_user: usize,
-    /// Of these, seats of one request.
+    /// Maximum seats held by one request.
     pub seats_per_request: usize,
-    /// Requests of one user that wait.
+    /// Maximum queued requests of one user.
     pub queued_per_user: usize,
-    /// Requests that wait in all.
+    /// Maximum queued requests of all users.
     pub queued_total: usize,
 }
 
 impl PoolBounds {
-    /// The bounds that go with a number of seats.
+    /// Derives the limits from the number of seats.
     pub(crate) fn for_seats(seats: usize) -> PoolBounds {
         PoolBounds {
             seats,
@@ -52,11 +53,11 @@ struct SeatPoolState {
     free: usize,
     executing: usize,
     waiting: usize,
-    /// How many seats users have. A user is in here only while they have one.
+    /// Seats held by user; contains only users with at least one.
     held: HashMap<Arc<str>, usize>,
-    /// Those who wait. A user is in here only while one of their requests waits.
+    /// Queued requests by user; contains only users with at least one.
     queues: HashMap<Arc<str>, VecDeque<QueuedRequest>>,
-    /// The users in `queues`, in the order in which they get seats.
+    /// Users in `queues`, in the order of their turns.
     user_order: VecDeque<Arc<str>>,
     next_ticket: u64,
 }
@@ -67,24 +68,24 @@ struct QueuedRequest {
     seat_sender: oneshot::Sender<PoolSeat>,
 }
 
-/// What somebody gets who comes.
+/// Result of entering the pool.
 pub(crate) enum PoolEntry {
     /// The request may be executed at once.
     Seat(PoolSeat),
-    /// A place in a queue.
+    /// The request must wait in a queue.
     Queued(QueueTicket),
-    /// Nothing: too many wait already.
+    /// The request is rejected, because the queue is full.
     Full,
 }
 
-/// Why a request was turned away.
+/// Why a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RejectReason {
-    /// The queue of the user, or of the level, was full.
+    /// The queue of the user or of the level is full.
     QueueFull,
-    /// No seat became free before the waiting time was over.
+    /// No seat became free before the wait timed out.
     TimeOut,
-    /// Its user does not read responses.
+    /// The user has too many unread response bytes.
     ConcurrencyLimit,
 }
 
@@ -95,8 +96,8 @@ impl SeatPool {
         Arc::new(SeatPool { bounds, state: Mutex::new(state) })
     }
 
-    /// Seats for a request of `user`, or a place in the user's queue. A weight of more than a request may have is taken
-    /// for the most it may have.
+    /// Takes seats for a request of `user`, or queues it. The weight is capped at the limit per
+    /// request.
     pub(crate) fn enter(self: &Arc<Self>, user: &str, weight: usize) -> PoolEntry {
         let weight = weight.clamp(1, self.bounds.seats_per_request.min(self.bounds.seats_per_user));
         let mut state = self.lock();
@@ -119,12 +120,12 @@ impl SeatPool {
         })
     }
 
-    /// How many seats are taken.
+    /// Returns the number of seats in use.
     pub(crate) fn seats_in_use(&self) -> usize {
         self.bounds.seats.saturating_sub(self.lock().free)
     }
 
-    /// How many requests have seats.
+    /// Returns the number of executing requests.
     pub(crate) fn executing(&self) -> usize {
         self.lock().executing
     }
@@ -134,7 +135,7 @@ impl SeatPool {
         self.lock().waiting
     }
 
-    /// Takes `change` to the state, then gives free seats to whose turn it is.
+    /// Applies `change` to the state, then hands free seats to the next requests.
     fn update_and_dispatch(self: &Arc<Self>, change: impl FnOnce(&mut SeatPoolState)) {
         let mut state = self.lock();
         change(&mut state);
@@ -144,7 +145,7 @@ impl SeatPool {
                 ready.push(next);
             }
             drop(state);
-            // Outside of the lock: a request that left in this moment hands its seats back.
+            // Outside the lock: a request that has just been cancelled returns its seats.
             let mut back = Vec::new();
             for (waiter, user) in ready {
                 if let Err(mut seat) =
@@ -170,7 +171,7 @@ impl SeatPool {
 }
 
 impl SeatPoolState {
-    /// Whether a request that comes now need not wait.
+    /// Returns true if a new request need not wait.
     fn admits(&self, user: &str, weight: usize, of_one: usize) -> bool {
         self.free >= weight
             && self.seats_of(user) + weight <= of_one
@@ -178,7 +179,7 @@ impl SeatPoolState {
                 || !self.queues.contains_key(user) && self.next_user_position(of_one).is_none())
     }
 
-    /// Puts somebody at the end of their queue.
+    /// Appends a request to its user's queue.
     fn enqueue(
         &mut self,
         user: &str,
@@ -205,7 +206,7 @@ impl SeatPoolState {
         self.held.get(user).copied().unwrap_or_default()
     }
 
-    /// Gives a request of the user its seats.
+    /// Takes seats for a request of the user.
     fn take_seats(&mut self, user: &str, weight: usize) -> Arc<str> {
         let known = self.held.get_key_value(user).map(|(user, _)| user.clone());
         let user = known.unwrap_or_else(|| user.into());
@@ -215,7 +216,7 @@ impl SeatPoolState {
         user
     }
 
-    /// Takes seats back from the user.
+    /// Returns seats of the user.
     fn release_seats(&mut self, user: &Arc<str>, seats: usize) {
         self.free += seats;
         let Some(held) = self.held.get_mut(user) else { return };
@@ -225,8 +226,8 @@ impl SeatPoolState {
         }
     }
 
-    /// The place in the round of the user whose turn it is: the first whose next request does not exceed what one user
-    /// may have, whether enough seats are free for it or not.
+    /// Returns the position of the user whose turn it is: the first whose next request stays within
+    /// the limit per user, whether enough seats are free or not.
     fn next_user_position(&self, of_one: usize) -> Option<usize> {
         self.user_order.iter().position(|user| {
             let next = self.queues.get(user).and_then(VecDeque::front);
@@ -234,8 +235,8 @@ impl SeatPoolState {
         })
     }
 
-    /// Seats the first request of the user whose turn it is, if enough seats are free; the user goes to the end of the
-    /// round.
+    /// Seats the next user's first request, if enough seats are free; the user moves to the end of
+    /// the round.
     fn dequeue(&mut self, of_one: usize) -> Option<(QueuedRequest, Arc<str>)> {
         let at = self.next_user_position(of_one)?;
         let user = self.user_order.get(at)?.clone();
@@ -255,10 +256,10 @@ impl SeatPoolState {
         Some((next, user))
     }
 
-    /// Takes somebody out who no longer waits. It may be that they got their seat meanwhile.
+    /// Removes a request that no longer waits. It may have got its seat meanwhile.
     fn remove_waiting(&mut self, user: &Arc<str>, ticket: u64) {
         let Some(queue) = self.queues.get_mut(user) else { return };
-        // Tickets grow from the front of a queue to its end.
+        // Tickets increase from the front of a queue to its end.
         let Ok(at) = queue.binary_search_by_key(&ticket, |waiter| waiter.ticket) else { return };
         queue.remove(at);
         self.waiting -= 1;
@@ -267,14 +268,14 @@ impl SeatPoolState {
         }
     }
 
-    /// Makes room for a user with `own` requests waiting, at the cost of the longest queue, if that
-    /// is longer by more than one. So a few users who fill everything keep nobody else out.
+    /// Makes room for a user with `own` queued requests by evicting from the longest queue, if that
+    /// is longer by more than one. A few users who fill all queues thus cannot keep others out.
     fn evict_newest(&mut self, own: usize) -> bool {
         let longest = self.queues.iter().max_by_key(|(_, queue)| queue.len());
         let Some(user) = longest.filter(|(_, q)| q.len() > own + 1).map(|(u, _)| u.clone()) else {
             return false;
         };
-        // Its sender is dropped, and that tells it. It was not the first of its queue, so nobody's turn changes.
+        // Dropping its sender notifies it. It was not the first of its queue, so no turn changes.
         let newest = self.queues.get_mut(&user).and_then(VecDeque::pop_back);
         self.waiting -= usize::from(newest.is_some());
         newest.is_some()
@@ -286,7 +287,7 @@ impl SeatPoolState {
     }
 }
 
-/// The seats of one request; passed on when dropped.
+/// The seats of one request; handed on when dropped.
 pub(crate) struct PoolSeat(Option<HeldSeats>);
 
 struct HeldSeats {
@@ -300,7 +301,7 @@ impl PoolSeat {
         PoolSeat(Some(HeldSeats { pool: pool.clone(), user, weight }))
     }
 
-    /// Gives back all seats but `weight`, which is at least one. It never takes any.
+    /// Returns all seats but `weight`, which is at least one. Never takes more.
     pub(crate) fn shrink(&mut self, weight: usize) {
         let Some(held) = &mut self.0 else { return };
         let surplus = held.weight.saturating_sub(weight.max(1));
@@ -322,9 +323,9 @@ impl Drop for PoolSeat {
     }
 }
 
-/// A place in a queue; given up when dropped.
+/// A place in a queue; given up on drop.
 pub(crate) struct QueueTicket {
-    /// First, so that a seat that comes while this is dropped goes back.
+    /// First field, so that a seat that arrives during the drop is returned.
     seat: oneshot::Receiver<PoolSeat>,
     line: QueueGuard,
 }
@@ -349,7 +350,7 @@ impl QueueTicket {
 
 impl Drop for QueueGuard {
     fn drop(&mut self) {
-        // Others may go on that waited behind this one.
+        // Requests queued behind this one may proceed.
         self.pool.update_and_dispatch(|state| state.remove_waiting(&self.user, self.ticket));
     }
 }

@@ -24,7 +24,7 @@ fn user(name: &str, group: &str) -> User {
     User::authenticated(name, "", vec![group.into()])
 }
 
-/// The seat that is there at once.
+/// Returns a seat that must be available immediately.
 #[track_caller]
 fn at_once(flow: &FlowController, asked: &FlowRequest) -> RequestSeat {
     let FlowRequest { peer, user, info } = asked;
@@ -32,7 +32,7 @@ fn at_once(flow: &FlowController, asked: &FlowRequest) -> RequestSeat {
     entered.expect("no wait").expect("a seat")
 }
 
-/// A flow whose seats for ordinary requests are all taken, with its holders.
+/// Returns a controller with all ordinary seats taken, and the seats.
 fn saturated() -> (FlowController, Vec<RequestSeat>) {
     let flow =
         FlowController::new(InflightLimits { reads: 3, writes: 2 }, FaultInjection::default());

@@ -1,27 +1,27 @@
-//! Open watches, counted by user: they outlive the seat they started on.
+//! Limits open watches by user: they outlive the seat they started with.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How many watches each user has open.
+/// Number of open watches by user.
 pub(crate) struct WatchLimiter {
     max_per_user: usize,
     open: Mutex<HashMap<Arc<str>, usize>>,
 }
 
-/// One of them; closed when dropped.
+/// An open watch; closed when dropped.
 pub struct OpenWatch {
     watches: Arc<WatchLimiter>,
     user: Arc<str>,
 }
 
 impl WatchLimiter {
-    /// None are open; each user may have `most`.
+    /// Creates a limiter of `most` watches per user.
     pub(crate) fn new(most: usize) -> Arc<WatchLimiter> {
         Arc::new(WatchLimiter { max_per_user: most, open: Mutex::default() })
     }
 
-    /// Opens one, unless the user has too many.
+    /// Opens a watch, unless the user has too many.
     pub(crate) fn open(self: &Arc<Self>, user: &str) -> Option<OpenWatch> {
         let mut open = self.lock();
         let user = open.get_key_value(user).map_or_else(|| user.into(), |(user, _)| user.clone());

@@ -1,11 +1,11 @@
-//! How many seats a request takes: Kubernetes' estimate of the work.
+//! Estimates the seats of a request, as in Kubernetes.
 
 use crate::limits;
 use crate::request::info::{RequestInfo, RequestTarget};
 use crate::request::query::QueryParameters;
 use crate::server::Server;
 
-/// The seats that a request takes, from what the cache shows before it is executed.
+/// Returns the seats of a request, estimated from the cache before execution.
 pub(crate) fn estimate(server: &Server, info: &RequestInfo, query: &QueryParameters) -> usize {
     let RequestTarget::Resource(path) = &info.target else { return 1 };
     let sends_objects = match info.verb {
@@ -13,7 +13,7 @@ pub(crate) fn estimate(server: &Server, info: &RequestInfo, query: &QueryParamet
         "watch" => sends_state(query),
         _ => false,
     };
-    // A name, also one that a selector pins, is one lookup.
+    // A named object, also by field selector, is one lookup.
     if !sends_objects || !path.name.is_empty() || !path.subresource.is_empty() {
         return 1;
     }
@@ -28,17 +28,17 @@ pub(crate) fn estimate(server: &Server, info: &RequestInfo, query: &QueryParamet
     let selects = ["labelSelector", "fieldSelector"]
         .iter()
         .any(|name| query.first(name).is_some_and(|text| !text.is_empty()));
-    // To select, all objects are looked at, however few are sent.
+    // A selector examines all objects, however few are sent.
     let limit = query.first("limit").and_then(|text| text.parse().ok()).filter(|limit| *limit > 0);
     seats(if selects { objects } else { limit.map_or(objects, |limit| objects.min(limit)) })
 }
 
-/// The seats of a response with that many objects.
+/// Returns the seats of a response with that many objects.
 pub(crate) fn seats(objects: usize) -> usize {
     objects.div_ceil(limits::OBJECTS_PER_SEAT).clamp(1, limits::SEATS_PER_LIST)
 }
 
-/// Whether a watch begins with the current state; as the verb decides it.
+/// Returns true if a watch starts with the current state, as the watch verb decides.
 fn sends_state(query: &QueryParameters) -> bool {
     let from_now = || matches!(query.first("resourceVersion").unwrap_or_default(), "" | "0");
     query.flag("sendInitialEvents").unwrap_or_else(from_now)

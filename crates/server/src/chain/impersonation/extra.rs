@@ -1,14 +1,14 @@
-//! What the constrained modes want of the extra facts of a user.
+//! Validation of extra fields in the constrained modes.
 
 use std::collections::BTreeMap;
 
 use windlass_api::field::{FieldErrors, FieldPath, quote};
 use windlass_api::names;
 
-/// The characters of a path in a URL.
+/// Characters of a URL path.
 const PATH: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 
-/// What is wrong with the first bad entry.
+/// Returns the error of the first invalid entry.
 pub(super) fn check(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String> {
     for (key, values) in extra {
         if key.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn check(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String>
     Ok(())
 }
 
-/// A subdomain, a slash and a path (`acme.io/foo`).
+/// Validates a subdomain, a slash and a path (`acme.io/foo`).
 fn domain_prefixed_path(key: &str) -> FieldErrors {
     let mut errors = FieldErrors::new();
     let at = FieldPath::new("extra").child("key");
@@ -54,7 +54,7 @@ fn domain_prefixed_path(key: &str) -> FieldErrors {
     errors
 }
 
-/// Several errors in one line, as Go's aggregates print.
+/// Joins several errors in one line like Go's aggregates.
 fn join_errors(errors: &FieldErrors) -> String {
     let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match words.as_slice() {

@@ -1,4 +1,4 @@
-//! The headers that name a user to act as.
+//! The impersonation headers.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,37 +9,37 @@ use windlass_api::field::quote;
 
 use crate::error::Error;
 
-/// What the names of all of them begin with.
+/// Common prefix of all impersonation headers.
 pub(super) const PREFIX: &str = "impersonate-";
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 
-/// Who is to be acted as: what the headers say, and nothing else.
+/// Requested identity, exactly as given in the headers.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ImpersonatedIdentity {
     /// Value of `Impersonate-User`; never empty, because it is required.
     pub name: String,
     /// Value of `Impersonate-Uid`; empty if the header is absent.
     pub uid: String,
-    /// In the order of the headers.
+    /// Values of `Impersonate-Group`, in header order.
     pub groups: Vec<String>,
-    /// Without the keys that have no value.
+    /// Extra fields by key; keys without a value are omitted.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 impl ImpersonatedIdentity {
-    /// Whether nothing but the name is asked for.
+    /// Returns true if only the user name is given.
     pub(super) fn is_name_only(&self) -> bool {
         self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
     }
 }
 
-/// Reads the headers; nothing if they name nobody.
+/// Parses the headers; `None` if they name no user.
 pub(super) fn read(headers: &HeaderMap) -> Result<Option<ImpersonatedIdentity>, Error> {
     let wanted = ImpersonatedIdentity {
-        // Of several names the first counts, as in Kubernetes.
+        // The first of several names counts, as in Kubernetes.
         name: first(headers, &USER)?,
         uid: first(headers, &UID)?,
         groups: headers.get_all(&GROUP).iter().map(text).collect::<Result<_, _>>()?,
@@ -59,14 +59,15 @@ fn first(headers: &HeaderMap, name: &HeaderName) -> Result<String, Error> {
     headers.get(name).map_or_else(|| Ok(String::new()), text)
 }
 
-/// A name in another encoding would be another name for whoever reads it next.
+/// Rejects other encodings, which the next reader could take for another name.
 fn text(value: &HeaderValue) -> Result<String, Error> {
     let text = std::str::from_utf8(value.as_bytes()).map(str::to_owned);
     text.map_err(|_| Error::BadRequest("impersonation headers must be UTF-8".into()))
 }
 
 fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Error> {
-    // Two headers can be one key in two spellings, and its values are to come in a fixed order.
+    // Two headers can spell the same key differently, and the order of values must be
+    // deterministic.
     let mut names: Vec<&str> =
         headers.keys().filter_map(|name| name.as_str().strip_prefix(EXTRA_PREFIX)).collect();
     names.sort_unstable();
@@ -79,7 +80,7 @@ fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Error> {
     Ok(extra)
 }
 
-/// A key without its escapes; one with a broken escape is taken as it is written.
+/// Percent-decodes a key; a key with an invalid escape is used as written.
 fn unescaped(key: &str) -> String {
     let whole = key.split('%').skip(1).all(|after| {
         after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit())
@@ -91,7 +92,7 @@ fn unescaped(key: &str) -> String {
     }
 }
 
-/// The words of Kubernetes' error, which are Go's for the struct.
+/// Formats the identity like Go prints the struct, as in Kubernetes' error.
 fn as_go_prints(wanted: &ImpersonatedIdentity) -> String {
     let list = |items: &[String]| {
         let quoted: Vec<String> = items.iter().map(|item| quote(item)).collect();
@@ -134,7 +135,7 @@ mod tests {
         headers
     }
 
-    /// `name uid groups extra`, or nobody, or the error.
+    /// Returns `name uid groups extra`, `nobody`, or the error.
     fn shown(lines: &[(&str, &str)]) -> String {
         match read(&headers(lines)) {
             Ok(None) => "nobody".into(),
@@ -151,7 +152,7 @@ mod tests {
             (&[user], PLAIN),
             (&[("IMPERSONATE-USER", "jane")], PLAIN),
             (&[("Impersonate-User", "")], "nobody"),
-            // The first counts, so that a later one cannot be slipped in.
+            // The first counts, so that a later one cannot be smuggled in.
             (&[user, ("Impersonate-User", "admin")], PLAIN),
             (&[("Impersonate-User", ""), user], "nobody"),
             (&[user, ("Impersonate-Uid", "7")], "jane \"7\" [] {}"),
@@ -160,9 +161,9 @@ mod tests {
                 "jane \"\" [\"b\", \"a\"] {}",
             ),
             (&[user, ("Impersonate-Group", "")], "jane \"\" [\"\"] {}"),
-            // A comma is no separator: group names may contain one.
+            // A comma does not separate: group names may contain one.
             (&[user, ("Impersonate-Group", "a,b")], "jane \"\" [\"a,b\"] {}"),
-            // Other spellings are other headers.
+            // Other spellings are different headers.
             (&[("Impersonate_User", "jane")], "nobody"),
             (&[("Impersonate-Users", "jane"), ("X-Impersonate-User", "jane")], "nobody"),
             (&[user, ("Impersonate_Group", "g"), ("Impersonate-Groups", "g")], PLAIN),

@@ -1,9 +1,9 @@
-//! The ways in which acting as somebody else can be allowed.
+//! Modes of impersonation.
 //!
-//! A constrained mode asks two things of the caller: the right to do this verb in this mode on the
-//! target (`impersonate-on:<mode>:<verb>`), and the right to be this user in this mode
-//! (`impersonate:<mode>`). The last mode asks only for `impersonate`. Every mode that can make such a
-//! user is tried, and when none allows it the caller hears of the first refusal.
+//! A constrained mode requires two permissions: to perform this verb in this mode on the target
+//! (`impersonate-on:<mode>:<verb>`), and to be this user in this mode (`impersonate:<mode>`). The
+//! legacy mode requires only `impersonate`. Every mode that supports the user is tried; if none
+//! allows it, the first refusal is reported.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use crate::chain::authz::{Decision, denied};
 use crate::error::Error;
 use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
 
-/// Answers what an authorizer is asked.
+/// Function that decides authorization queries.
 pub(super) type AuthorizeFn<'a> = dyn Fn(&AuthorizationAttributes<'_>) -> Decision + 'a;
 
-/// The user that `wanted` becomes, if the caller of `target` may act as them there.
+/// Returns the user for `wanted`, if the caller of `target` may impersonate them there.
 pub(super) fn decide(
     wanted: &ImpersonatedIdentity,
     target: &AuthorizationAttributes<'_>,
@@ -52,17 +52,17 @@ const MODES: [ImpersonationMode; 5] = [
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ImpersonationMode {
-    /// A service account acts as the node that its pod runs on.
+    /// A service account impersonates the node that its pod runs on.
     AssociatedNode,
     ArbitraryNode,
     ServiceAccount,
-    /// Everybody who is neither a node nor a service account.
+    /// Any user that is neither a node nor a service account.
     UserInfo,
     /// Unconstrained impersonation by the verb `impersonate`, as before constrained modes existed.
     Legacy,
 }
 
-/// What sort of user a name is.
+/// Kind of user that a name denotes.
 enum UserKind<'a> {
     Node(&'a str),
     Account { namespace: &'a str, name: &'a str },
@@ -91,7 +91,7 @@ impl<'a> UserKind<'a> {
     }
 }
 
-/// From this many rights on, the right to all of them is asked for first.
+/// From this many permissions on, the wildcard permission is checked first.
 const MANY: usize = 4;
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const NODES: &str = "system:nodes";
@@ -99,7 +99,7 @@ const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 const NODE_KEYS: &str = "authentication.kubernetes.io/associated-node-keys";
 
 impl ImpersonationMode {
-    /// What the mode is called in verbs; the last one has no name.
+    /// Returns the mode's name in verbs; `None` for the legacy mode.
     fn name(self) -> Option<&'static str> {
         match self {
             ImpersonationMode::AssociatedNode => Some("associated-node"),
@@ -110,8 +110,8 @@ impl ImpersonationMode {
         }
     }
 
-    /// Whether such a user can be had in this mode at all. Nodes and service accounts are made
-    /// whole by the server, so nothing but their name can be asked for.
+    /// Returns true if this mode supports such a user. The server sets all attributes of nodes and
+    /// service accounts, so only their name may be given.
     fn supports(self, wanted: &ImpersonatedIdentity, who: &UserKind<'_>, caller: &User) -> bool {
         match (self, who) {
             (ImpersonationMode::AssociatedNode, UserKind::Node(node)) => {
@@ -163,7 +163,7 @@ impl ImpersonationMode {
         rights.check_extra(&wanted.extra)
     }
 
-    /// The user with the groups that come with being one.
+    /// Returns the user with its implied groups.
     fn user(self, wanted: &ImpersonatedIdentity, who: &UserKind<'_>) -> User {
         let ImpersonatedIdentity { name, uid, groups, extra } = wanted;
         let mut groups = match who {
@@ -186,20 +186,20 @@ impl ImpersonationMode {
     }
 }
 
-/// Whether the caller is a service account whose token says that it runs on `node`.
+/// Returns true if the caller is a service account whose token names `node`.
 fn runs_on(caller: &User, node: &str) -> bool {
     let account = matches!(UserKind::from_name(&caller.name), UserKind::Account { .. });
     let told = caller.extra.get(NODE_NAME).map(Vec::as_slice);
     account && matches!(told, Some([only]) if only == node)
 }
 
-/// The caller of an associated node: what is allowed must not depend on which node it is.
+/// Removes the node from the caller of an associated node: permissions must not depend on the node.
 fn without_node(caller: &User) -> User {
     let keys = caller.extra.keys().cloned().collect();
     User { extra: BTreeMap::from([(NODE_KEYS.to_owned(), keys)]), ..caller.clone() }
 }
 
-/// The rights to be what was asked for.
+/// Permissions required for the requested identity.
 struct ImpersonationCheck<'a> {
     mode: ImpersonationMode,
     verb: &'a str,
@@ -208,8 +208,8 @@ struct ImpersonationCheck<'a> {
 }
 
 impl ImpersonationCheck<'_> {
-    /// The right `impersonate` is on users, groups and accounts of the core group, for users and
-    /// groups were thought to become resources there one day.
+    /// `impersonate` applies to users, groups and service accounts of the core group, because users
+    /// and groups were once expected to become resources there.
     fn group(&self) -> &'static str {
         match self.mode {
             ImpersonationMode::Legacy => "",

@@ -1,4 +1,4 @@
-//! Who may act as whom, with an authorizer that knows a list of rights.
+//! Impersonation with an authorizer that knows a list of permissions.
 
 use http::{HeaderName, HeaderValue, Method};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::chain::authz::Decision;
 use crate::chain::authz::attributes::AuthorizationTarget;
 
-/// A right as the tests write it: `verb group/resource namespace/name`, or `verb path`.
+/// Formats a permission as `verb group/resource namespace/name`, or `verb path`.
 fn right(asked: &AuthorizationAttributes<'_>) -> String {
     match &asked.target {
         AuthorizationTarget::Path(path) => format!("{} {path}", asked.verb),
@@ -17,7 +17,7 @@ fn right(asked: &AuthorizationAttributes<'_>) -> String {
     }
 }
 
-/// What comes of `caller` asking `GET path` with these headers and rights.
+/// Returns the outcome of `GET path` by `caller` with these headers and permissions.
 fn outcome(
     caller: &User,
     path: &str,
@@ -47,7 +47,7 @@ fn alice() -> User {
     User::authenticated("alice", "", vec!["dev".into()])
 }
 
-/// An account whose token was issued for a pod on `node-1`.
+/// A service account whose token was issued for a pod on `node-1`.
 fn agent() -> User {
     let mut agent = User::authenticated("system:serviceaccount:ns:agent", "", Vec::new());
     let node = "authentication.kubernetes.io/node-name";
@@ -62,7 +62,7 @@ struct ImpersonationCase {
     caller: fn() -> User,
     path: &'static str,
     headers: &'static [(&'static str, &'static str)],
-    /// What is needed, in the order in which it is asked for.
+    /// Required permissions, in the order in which they are checked.
     rights: &'static [&'static str],
     groups: &'static [&'static str],
 }
@@ -138,7 +138,7 @@ const CASES: &[ImpersonationCase] = &[
         ],
         groups: &["system:nodes", "system:authenticated"],
     },
-    // The right to impersonate, whatever is asked for.
+    // The unconstrained permission to impersonate.
     ImpersonationCase {
         caller: alice,
         path: PODS,
@@ -172,7 +172,7 @@ const CASES: &[ImpersonationCase] = &[
         rights: &["impersonate /serviceaccounts ns/builder"],
         groups: &["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"],
     },
-    // Groups that are given are all there are.
+    // Explicit groups replace the implied ones.
     ImpersonationCase {
         caller: alice,
         path: PODS,
@@ -186,7 +186,7 @@ const CASES: &[ImpersonationCase] = &[
         ],
         groups: &["system:unauthenticated"],
     },
-    // Without a constrained mode a node is a user like any other.
+    // In the legacy mode, a node is a user like any other.
     ImpersonationCase {
         caller: alice,
         path: PODS,
@@ -194,7 +194,7 @@ const CASES: &[ImpersonationCase] = &[
         rights: &["impersonate /users /system:node:node-1"],
         groups: &["system:authenticated"],
     },
-    // Neither a node nor an account: names that only look like it.
+    // Names that only resemble nodes or service accounts.
     ImpersonationCase {
         caller: alice,
         path: PODS,
@@ -323,7 +323,7 @@ fn only_the_accounts_own_node_is_associated() {
     assert!(outcome(&twice, PODS, &headers("system:node:node-1"), &rights).is_err());
     let person = User { name: "alice".into(), ..agent() };
     assert!(outcome(&person, PODS, &headers("system:node:node-1"), &rights).is_err());
-    // With more than the name it is no node of the server's making.
+    // With more than a name, it is no node identity set by the server.
     let with_group = [("Impersonate-User", "system:node:node-1"), ("Impersonate-Group", "g")];
     assert!(outcome(&agent(), PODS, &with_group, &rights).is_err());
 }
@@ -343,7 +343,7 @@ fn many_groups_or_extras_can_be_allowed_at_once() {
         let rights = [base[0], base[1], all];
         let headers: Vec<_> = std::iter::once(USER).chain(more).collect();
         assert!(outcome(&alice(), PODS, &headers, &rights).is_ok(), "{all}");
-        // Three are asked for one by one.
+        // Three are checked one by one.
         assert!(outcome(&alice(), PODS, &headers[..4], &rights).is_err(), "{all}");
     }
 }

@@ -32,7 +32,7 @@ async fn the_oldest_idle_unauthenticated_connection_makes_room() {
     let sixth = connections.admit(TWO).unwrap();
     assert!(is_aborted(&all[1]).await, "it is idle again, and the oldest");
     assert!(!is_aborted(&fifth).await && !is_aborted(&sixth).await);
-    // Those that were evicted are counted no more, and not twice when they end.
+    // Evicted connections are no longer counted, and not subtracted twice when they end.
     drop(all);
     assert_eq!(connections.lock().total, 2);
     assert_eq!(connections.lock().addresses[&ONE], 1);
@@ -111,7 +111,7 @@ async fn too_many_unwritten_answers_close_the_oldest_connection() {
     assert!(!is_aborted(&all[0]).await);
     exchanges[2].set_unauthenticated();
     assert!(is_aborted(&all[0]).await);
-    // What is written is counted no more.
+    // Written responses are no longer counted.
     drop(exchanges);
     HttpExchange::begin(&all[3].0).set_unauthenticated();
     assert!(!is_aborted(&all[1]).await && !is_aborted(&all[2]).await);
@@ -129,7 +129,7 @@ async fn a_connection_is_closed_when_its_time_is_over() {
     assert_eq!(check(), ConnectionVerdict::Wait(first_request));
     tokio::time::advance(first_request).await;
     assert_eq!(check(), ConnectionVerdict::Abort("timed out waiting for a request"));
-    // An open request that has nothing to say, a watch for example, is neither idle nor blocked.
+    // An open request without output, for example a watch, is neither idle nor blocked.
     let exchange = HttpExchange::begin(&connection);
     tokio::time::advance(idle * 10).await;
     assert_eq!(check(), ConnectionVerdict::Wait(connections.deadlines.unread / 4));

@@ -1,4 +1,4 @@
-//! The form, and what the defaults say in it.
+//! Tests of the policy syntax and of the defaults.
 
 use super::*;
 use crate::registry::object_fields::{list, text};
@@ -106,7 +106,7 @@ fn the_defaults_keep_the_rules_of_their_kinds() {
         assert_eq!(refusals(kind, &object), Vec::<String>::new(), "{key}");
         assert!(seen.insert((kind.name, key.clone())), "{key} is there twice");
     }
-    // Every binding is of a role that is there.
+    // Every binding references an existing role.
     for default in defaults(ServerFeatureGates::default()).unwrap() {
         let (kind, name) = match default.kind.name {
             "RoleBinding" | "ClusterRoleBinding" => {
@@ -153,7 +153,7 @@ fn default_roles_have_their_subjects() {
             .collect();
         assert_eq!(names.join(" "), expected, "{key}");
     }
-    // These are for others to give away.
+    // Administrators bind these as needed.
     for key in ["admin", "edit", "view", "system:node-bootstrapper", "system:auth-delegator"] {
         assert!(bindings().all(|d| d.key != key), "{key}");
     }

@@ -1,4 +1,4 @@
-//! Whether certificates live as long as was asked for.
+//! Reports whether certificates have the requested lifetime.
 
 use serde_json::Value;
 use time::Duration;
@@ -7,14 +7,15 @@ use super::x509;
 use crate::registry::kind::CertificateIssuance;
 use crate::registry::object_fields::{bytes, integer, text};
 
-/// What a change tells of a request that asked for a lifetime and was answered by it.
+/// Returns the issuance to count if the change issued a certificate for a request with a lifetime.
 pub(super) fn issued(old: &Value, new: &Value) -> Option<CertificateIssuance> {
     const AT: &str = "/status/certificate";
     let asked = Duration::seconds(integer(old, "/spec/expirationSeconds")?);
     if !text(old, AT).is_empty() || text(new, AT).is_empty() {
         return None;
     }
-    // Anybody can name a signer, and every name is a time series; so only Kubernetes' own count.
+    // Clients choose signer names freely, and every name is a time series, so only Kubernetes'
+    // signers are named.
     let signer = match text(old, "/spec/signerName") {
         signer if signer.starts_with("kubernetes.io/") => signer,
         _ => "other",
@@ -24,7 +25,7 @@ pub(super) fn issued(old: &Value, new: &Value) -> Option<CertificateIssuance> {
     Some(CertificateIssuance { signer: signer.to_owned(), honored })
 }
 
-/// Within five minutes, for signers that antedate, and a twentieth of what was asked for.
+/// Tolerates five minutes, for signers that backdate, and a twentieth of the requested lifetime.
 fn is_honored(asked: Duration, got: Duration) -> bool {
     (asked - got).abs() < Duration::minutes(5) + asked / 20
 }

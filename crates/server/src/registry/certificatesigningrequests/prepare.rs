@@ -1,4 +1,4 @@
-//! What the server sets and resets on requests before it validates them.
+//! Fields that the server sets and resets on requests before validation.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,12 @@ use crate::registry::object_fields::{list, map, part, restore_field, text};
 use crate::registry::table_cells::is_zero_time;
 use crate::user::User;
 
-/// A new request has been neither decided nor answered.
+/// Clears decision and result of a new request.
 pub(super) fn create(request: &mut Value) {
     map(request).insert("status".into(), Value::Object(Map::new()));
 }
 
-/// Who asks is what the server knows, whatever the request says.
+/// Sets the requester to the authenticated user, whatever the request contains.
 pub(super) fn create_as(request: &mut Value, user: &User) {
     let spec = part(request, "spec");
     let mut set = |field: &str, value: Value, is_empty: bool| {
@@ -32,13 +32,13 @@ pub(super) fn create_as(request: &mut Value, user: &User) {
     set("extra", json!(user.extra), user.extra.is_empty());
 }
 
-/// A plain update changes metadata only; the rest is put back without a word.
+/// A plain update changes only metadata; other changes are silently reverted.
 pub(super) fn update(new: &mut Value, old: &Value) {
     restore_field(new, old, "spec");
     restore_field(new, old, "status");
 }
 
-/// An approval changes the conditions only.
+/// An approval changes only the conditions.
 pub(super) fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
     fill_times(new, old, now);
     restore_field(new, old, "spec");
@@ -51,7 +51,7 @@ pub(super) fn approval(new: &mut Value, old: &Value, now: OffsetDateTime) {
     };
 }
 
-/// A changed status says nothing new about the decision.
+/// A status update cannot change the decision.
 pub(super) fn status(new: &mut Value, old: &Value, now: OffsetDateTime) {
     restore_field(new, old, "spec");
     for kind in [APPROVED, DENIED] {
@@ -60,8 +60,8 @@ pub(super) fn status(new: &mut Value, old: &Value, now: OffsetDateTime) {
     fill_times(new, old, now);
 }
 
-/// Puts back the conditions of one type, one by one. If there are more or fewer than before they
-/// stay as they are, and validation refuses them.
+/// Restores the conditions of one type, one by one. If their number changed they stay as sent, and
+/// validation rejects them.
 fn restore_conditions(new: &mut Value, old: &Value, kind: &str) {
     let before: Vec<&Value> = conditions_of_type(list(old, "/status/conditions"), kind).collect();
     let Some(conditions) = conditions_mut(new) else { return };
@@ -83,8 +83,8 @@ fn conditions_of_type<'a>(
     conditions.iter().filter(move |condition| condition["type"] == kind)
 }
 
-/// Times that are not given: a condition is written now, and it changed when the same condition
-/// last did.
+/// Fills in absent times: a condition was updated now, and its last transition is that of the same
+/// condition.
 fn fill_times(new: &mut Value, old: &Value, now: OffsetDateTime) {
     let now = timestamp::format(now);
     let mut before: HashMap<(&str, &str), &str> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The rules and columns of requests, in tables.
+//! Table tests of validation and columns.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -38,7 +38,7 @@ fn request() -> Value {
     })
 }
 
-/// The request with `value` at `pointer`, whose parent is there.
+/// Returns the request with `value` at `pointer`, whose parent must exist.
 fn with(pointer: &str, value: Value) -> Value {
     let mut request = request();
     let (parent, field) = pointer.rsplit_once('/').unwrap();
@@ -60,7 +60,7 @@ fn decided(kinds: &[&str]) -> Value {
     with("/status/conditions", json!(conditions))
 }
 
-/// What a change through a subresource becomes, and what it is told.
+/// Updates through a subresource and returns the result and its errors.
 fn through(name: &str, mut new: Value, old: &Value) -> (Value, Vec<String>) {
     let SubresourceAction::View { prepare_update, validate_update } =
         KIND.subresource(name).unwrap().action
@@ -370,7 +370,7 @@ fn rows_say_where_requests_stand() {
 
 #[test]
 fn lifetimes_that_were_asked_for_are_counted_once() {
-    // The certificate lives for thirty years.
+    // The certificate is valid for thirty years.
     let asked = |seconds: i64, signer: &str| {
         let mut request = with("/spec/expirationSeconds", json!(seconds));
         request["spec"]["signerName"] = json!(signer);

@@ -1,6 +1,7 @@
-//! The rules of requests.
+//! Validation of certificate signing requests.
 //!
-//! What an older server let through may stay: an update is only refused for what was good before.
+//! Objects that an older server accepted may stay: an update is only rejected for what was valid
+//! before.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ use crate::registry::object_fields::{bytes, count, integer, list, non_null, text
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const SHORTEST_SECONDS: i64 = 600;
 
-/// What keys can be used for, in the order in which a refusal lists them.
+/// Key usages, in the order in which an error lists them.
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -41,7 +42,7 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-/// Through which door a change comes.
+/// Endpoint through which a change is made.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CsrEndpoint {
     Main,
@@ -63,17 +64,17 @@ pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     validate_decision(request, None, errors);
 }
 
-/// The rules of a plain change.
+/// Validates a plain update of a request.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     change(new, old, CsrEndpoint::Main, errors);
 }
 
-/// The rules of an approval or a denial.
+/// Validates an approval or a denial.
 pub(super) fn approval(new: &Value, old: &Value, errors: &mut FieldErrors) {
     change(new, old, CsrEndpoint::Approval, errors);
 }
 
-/// The rules of what a signer says.
+/// Validates a status update by a signer.
 pub(super) fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     change(new, old, CsrEndpoint::Status, errors);
 }
@@ -89,7 +90,7 @@ fn change(new: &Value, old: &Value, door: CsrEndpoint, errors: &mut FieldErrors)
             errors.forbidden(&path, "updates may not modify existing certificate content");
         }
     }
-    // Kubernetes checks this one apart from the others, and after them.
+    // Kubernetes checks this separately, after the other rules.
     validate_decision(new, Some(old), errors);
 }
 
@@ -174,7 +175,7 @@ fn validate_certificate(new: &Value, old: Option<&Value>, errors: &mut FieldErro
     }
 }
 
-/// Decisions stay; only `/approval` makes them.
+/// Decisions are permanent; only `/approval` makes them.
 fn validate_conditions_change(
     new: &Value,
     old: &Value,
@@ -208,7 +209,7 @@ fn validate_conditions_change(
     }
 }
 
-/// A request is not approved and denied.
+/// Rejects a request that is both approved and denied.
 fn validate_decision(new: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let both = |object| [APPROVED, DENIED].iter().all(|kind| types(object).any(|t| t == *kind));
     if !both(new) || old.is_some_and(both) {

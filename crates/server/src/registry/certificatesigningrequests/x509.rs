@@ -1,4 +1,4 @@
-//! What requests and certificates say, as far as the rules need it.
+//! Parsing of requests and certificates, as far as the rules need it.
 
 use time::Duration;
 use windlass_pki::{
@@ -14,7 +14,7 @@ pub(super) fn verify_request(
     request.verify_signature().map_err(|error| words(error, request.public_key()))
 }
 
-/// Checks that a text holds certificates, or nothing at all.
+/// Checks that a text contains certificates, or is empty.
 pub(super) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     if pem.is_empty() {
         return Ok(());
@@ -22,13 +22,14 @@ pub(super) fn check_certificates(pem: &[u8]) -> Result<(), String> {
     parse_certificate_blocks(pem).map(|_| ()).map_err(|error| error.to_string())
 }
 
-/// How long the first certificate of a text is valid.
+/// Returns the validity period of the first certificate.
 pub(super) fn first_lifetime(pem: &[u8]) -> Option<Duration> {
     let certificates = parse_certificate_blocks(pem).ok()?;
     certificates.first().map(|first| first.not_after() - first.not_before())
 }
 
-/// What Kubernetes says of a signature that is not the key's; other errors have words of their own.
+/// Returns Kubernetes' error text for a signature that does not match the key; other errors have
+/// separate texts.
 fn words(error: SignatureError, key: &SubjectKey) -> String {
     match (error, key.algorithm()) {
         (SignatureError::Invalid, KeyAlgorithm::Ecdsa(_)) => "x509: ECDSA verification failure",

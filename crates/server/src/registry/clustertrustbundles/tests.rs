@@ -1,4 +1,4 @@
-//! The rules of trust bundles, in tables.
+//! Table tests of trust bundle validation.
 
 use serde_json::{Value, json};
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::super::object_fields::tests::{cells, change_refusals, refusals};
 use super::*;
 
-/// An event as the server shows it in `events.k8s.io/v1`.
+/// An event as served in `events.k8s.io/v1`.
 fn shown() -> Value {
     json!({
         "metadata": {"name": "event-test", "namespace": "ns"},
@@ -22,7 +22,7 @@ fn shown() -> Value {
     })
 }
 
-/// The same as it is stored.
+/// The same event as stored.
 fn stored() -> Value {
     json!({
         "metadata": {"name": "event-test", "namespace": "ns"},

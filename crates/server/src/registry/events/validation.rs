@@ -1,4 +1,4 @@
-//! The rules of events.
+//! Validation of events.
 
 use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -7,12 +7,12 @@ use windlass_api::names::{dns1123_subdomain, qualified_name};
 use super::super::object_fields::{immutable, integer, non_null, text};
 use super::super::table_cells::is_zero_time;
 
-/// The most bytes an action, a reason or a reporting instance may have.
+/// Maximum bytes of an action, reason or reporting instance.
 const SHORT: usize = 128;
-/// The most bytes a message may have.
+/// Maximum bytes of a message.
 const MESSAGE: usize = 1024;
 
-/// The rules of a new event.
+/// Validates a new event object.
 pub(super) fn create(event: &Value, errors: &mut FieldErrors) {
     validate_both(event, errors);
     if !is_strict(event) {
@@ -38,7 +38,7 @@ pub(super) fn create(event: &Value, errors: &mut FieldErrors) {
     unset("source", source != 0);
 }
 
-/// The rules of a change.
+/// Validates an update of an event.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate_both(new, errors);
     if !is_strict(new) {
@@ -66,12 +66,12 @@ pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether the rules of `events.k8s.io/v1` apply.
+/// Returns true if the rules of `events.k8s.io/v1` apply.
 fn is_strict(event: &Value) -> bool {
     text(event, "/apiVersion") == "events.k8s.io/v1"
 }
 
-/// The rules of both groups: an event with an `eventTime` is one of the new kind.
+/// Rules of both groups: an event with an `eventTime` has the new format.
 fn validate_both(event: &Value, errors: &mut FieldErrors) {
     let namespace = text(event, "/metadata/namespace");
     let involved = text(event, "/involvedObject/namespace");

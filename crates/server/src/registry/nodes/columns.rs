@@ -1,9 +1,9 @@
-//! The columns of the table of nodes.
+//! Columns of the node table.
 
 use crate::registry::kind::TableColumn;
 use crate::registry::table_cells::{self, column, wide};
 
-/// The columns; the descriptions are those that clients know from Kubernetes.
+/// Columns, with the descriptions that Kubernetes uses.
 pub(super) const COLUMNS: [TableColumn; 10] = [
     table_cells::NAME,
     column("Status", STATUS),

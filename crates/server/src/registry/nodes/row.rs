@@ -1,4 +1,4 @@
-//! A node as a row of the table that `kubectl get nodes` shows.
+//! A node as a row of `kubectl get nodes`.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_api::age::age;
 
-/// The cells: name, status, roles, age, version; then addresses, image, kernel, runtime.
+/// Cells: name, status, roles, age, version; then addresses, image, kernel, runtime.
 pub(super) fn row(node: &Value, now: OffsetDateTime) -> Vec<Value> {
     vec![
         json!(text(node, "/metadata/name")),
@@ -28,7 +28,7 @@ fn text<'a>(node: &'a Value, pointer: &str) -> &'a str {
 
 fn status(node: &Value) -> String {
     let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
-    // The last one counts, should there be several.
+    // The last one wins if there are several.
     let ready = conditions.into_iter().flatten().rev().find(|c| text(c, "/type") == "Ready");
     let ready = match ready.map(|condition| text(condition, "/status")) {
         Some("True") => "Ready",

@@ -1,4 +1,4 @@
-//! The rules of nodes, in the order in which Kubernetes checks them and in its words.
+//! Validation of nodes, in Kubernetes' order and wording.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,14 +9,14 @@ use windlass_api::names;
 
 use super::super::pods::rules::{go_json, quantity, taint_effect};
 
-/// The rules of a new node.
+/// Validates a new node object.
 pub(super) fn create(node: &Value, errors: &mut FieldErrors) {
     taints(node, errors);
     resources(node, errors);
     pod_cidrs(node, errors);
 }
 
-/// The rules of a changed node or node status (new, old).
+/// Validates an update of a node or its status (new, old).
 pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     resources(new, errors);
     let addresses = list(new, "/status/addresses");
@@ -54,7 +54,7 @@ pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Taints; their errors stand under `metadata`, where they once were.
+/// Validates taints; the error paths are under `metadata`, where taints once were.
 fn taints(node: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata").child("taints");
     let mut seen = BTreeSet::new();
@@ -119,7 +119,7 @@ fn pod_cidrs(node: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Whether a range of addresses is of the sixth version; nothing if it is no range.
+/// Returns true for an IPv6 CIDR; `None` if it is not a CIDR.
 fn is_ipv6_cidr(cidr: &str) -> Option<bool> {
     let (address, bits) = cidr.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;

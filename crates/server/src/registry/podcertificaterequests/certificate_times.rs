@@ -1,4 +1,4 @@
-//! The times of an issued certificate, as a status gives them.
+//! Times of an issued certificate in a status.
 
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
@@ -9,22 +9,22 @@ use windlass_pki::ForeignCertificate;
 use crate::registry::object_fields::{integer, text};
 
 const SHORTEST: Duration = Duration::hours(1);
-/// How far the clocks of signers may be off.
+/// Tolerated clock skew of signers.
 const SKEW: Duration = Duration::minutes(5);
-/// What must be left of a certificate's life on either side of its renewal.
+/// Minimum lifetime of a certificate before and after its renewal time.
 const MARGIN: Duration = Duration::minutes(10);
 
-/// From when until when a certificate is good, and when to ask for the next one.
+/// Validity of a certificate, and when to renew it.
 pub(super) struct CertificateTimes {
     not_before: OffsetDateTime,
     not_after: OffsetDateTime,
     begin_refresh_at: OffsetDateTime,
-    /// How long it was asked for at most.
+    /// Requested maximum lifetime in seconds.
     max_seconds: i64,
 }
 
 impl CertificateTimes {
-    /// Reads the times, all of which must be there.
+    /// Parses the times, all of which are required.
     pub(super) fn from_request(
         request: &Value,
         errors: &mut FieldErrors,
@@ -49,8 +49,8 @@ impl CertificateTimes {
         })
     }
 
-    /// Checks that the times are the leaf's, are of today, and leave time to use it. The first
-    /// that does not is told.
+    /// Checks that the times match the leaf, are current, and leave time to use it. Reports only
+    /// the first violation.
     pub(super) fn check(
         &self,
         leaf: &ForeignCertificate,

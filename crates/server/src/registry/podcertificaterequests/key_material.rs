@@ -1,4 +1,4 @@
-//! The key that a certificate is asked for, and the proof that the node has it.
+//! Public key of a request, and the proof of possession.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,11 +14,11 @@ const STUB: &str = "stubPKCS10Request";
 const KEY: &str = "pkixPublicKey";
 const PROOF: &str = "proofOfPossession";
 
-/// A key with its proof, in one of the two forms they come in.
+/// A key with its proof of possession, in one of two forms.
 pub(super) enum KeyMaterial {
-    /// A PKCS#10 request whose signature is the proof.
+    /// PKCS#10 request whose signature is the proof.
     Stub(Vec<u8>),
-    /// A key and a signature over the pod's uid.
+    /// A key and a signature over the pod's UID.
     Pair {
         /// Public key as DER-encoded SubjectPublicKeyInfo.
         key: Vec<u8>,
@@ -28,7 +28,7 @@ pub(super) enum KeyMaterial {
 }
 
 impl KeyMaterial {
-    /// What a request gives, which must be one of the two.
+    /// Parses the key material; exactly one of the two forms is required.
     pub(super) fn from_request(request: &Value, errors: &mut FieldErrors) -> Option<KeyMaterial> {
         let [stub, key, proof] = [STUB, KEY, PROOF].map(|f| bytes(request, &format!("/spec/{f}")));
         match (stub.is_empty(), key.is_empty(), proof.is_empty()) {
@@ -43,7 +43,7 @@ impl KeyMaterial {
         }
     }
 
-    /// Checks the key and the proof; the first thing that is wrong is told.
+    /// Verifies the key and the proof; reports only the first violation.
     pub(super) fn check(&self, pod_uid: &str, errors: &mut FieldErrors) {
         match self {
             KeyMaterial::Stub(stub) => {
@@ -83,7 +83,7 @@ impl KeyMaterial {
     }
 }
 
-/// An error that does not repeat the value.
+/// Reports an error without showing the value.
 pub(super) fn refuse(path: &FieldPath, words: &str, errors: &mut FieldErrors) {
     errors.invalid_shown(path, words, "");
 }
@@ -117,14 +117,14 @@ fn parse_key(der: &[u8], errors: &mut FieldErrors) -> Option<SubjectKey> {
     key
 }
 
-/// Whether pods may have such a key.
+/// Returns true if pods may have such a key.
 fn is_allowed(field: &str, key: &SubjectKey, errors: &mut FieldErrors) -> bool {
     let (shown, words) = match key.pod_key_type() {
         Ok(_) => return true,
         Err(PodKeyError::Modulus { bits }) => {
             (format!("{bits}-bit modulus"), "RSA keys must have modulus size 3072 or 4096")
         }
-        // The third curve is allowed too; the words are Kubernetes' own.
+        // The third curve is allowed too; the wording is Kubernetes'.
         Err(PodKeyError::Curve(curve)) => {
             (format!("curve {}", curve.name()), "elliptic public keys must use curve P256 or P384")
         }

@@ -1,4 +1,4 @@
-//! What the server fills in, sets and resets on requests before it validates them.
+//! Fields that the server defaults, sets and resets on requests before validation.
 
 use serde_json::{Map, Value};
 
@@ -6,10 +6,10 @@ use crate::registry::object_fields::{default, map, part, restore_field};
 
 const DEFAULT_SECONDS: i64 = 24 * 60 * 60;
 
-/// How keys were proven before there were stub requests.
+/// Fields of proofs that predate stub requests.
 pub(super) const OLDER_PROOF: [&str; 2] = ["pkixPublicKey", "proofOfPossession"];
 
-/// Certificates are asked for for a day. An absent proof has its place, empty.
+/// The default lifetime is one day. An absent proof is an empty field.
 pub(super) fn defaults(request: &mut Value) {
     let spec = part(request, "spec");
     default(spec, "maxExpirationSeconds", DEFAULT_SECONDS);
@@ -18,17 +18,17 @@ pub(super) fn defaults(request: &mut Value) {
     }
 }
 
-/// A new request has not been answered.
+/// Clears the status of a new request.
 pub(super) fn create(request: &mut Value) {
     map(request).insert("status".into(), Value::Object(Map::new()));
 }
 
-/// The answer comes through `/status` only.
+/// Only `/status` changes the status.
 pub(super) fn update(new: &mut Value, old: &Value) {
     restore_field(new, old, "status");
 }
 
-/// An answer changes nothing else: neither what was asked for nor what people wrote on it.
+/// A status update changes nothing else: neither the spec nor the metadata that users set.
 pub(super) fn status(new: &mut Value, old: &Value) {
     restore_field(new, old, "spec");
     let Some(metadata) = old.get("metadata") else { return };

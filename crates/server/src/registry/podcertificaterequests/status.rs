@@ -1,7 +1,7 @@
-//! The rules of answers.
+//! Validation of status updates.
 //!
-//! A request is answered once. Denied and failed requests carry nothing but the condition; an
-//! issued one carries a chain whose first certificate is what was asked for.
+//! A request is decided once. Denied and failed requests contain only the condition; an issued one
+//! contains a chain whose first certificate is the requested one.
 
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -15,16 +15,16 @@ use super::key_material::{KeyMaterial, refuse};
 use super::{DENIED, FAILED, ISSUED, has_condition};
 use crate::registry::object_fields::{list, non_null, text};
 
-/// The rules of a change of the status.
+/// Validates an update of the status.
 pub(super) fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
-    // What is wrong with the metadata is told alone.
+    // Metadata errors are reported alone.
     if !errors.is_empty() {
         return;
     }
     validate_types(new, errors);
     let conditions = new.pointer("/status/conditions").unwrap_or(&Value::Null);
     validate_conditions(&FieldPath::new("status").child("conditions"), conditions, errors);
-    // They decide which rules hold for the rest.
+    // The conditions decide which rules apply to the rest.
     if !errors.is_empty() {
         return;
     }
@@ -53,11 +53,11 @@ pub(super) fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut
     }
 }
 
-/// One of three conditions, and it holds.
+/// Allows one of three condition types, with status True.
 fn validate_types(new: &Value, errors: &mut FieldErrors) {
     let mut known = 0;
     for (i, condition) in list(new, "/status/conditions").iter().enumerate() {
-        // The dot before the bracket is Kubernetes' own.
+        // The dot before the bracket is Kubernetes' spelling.
         let path = FieldPath::new("status").child("conditions").child(&format!("[{i}]"));
         let (kind, status) = (text(condition, "/type"), text(condition, "/status"));
         if ![ISSUED, DENIED, FAILED].contains(&kind) {
@@ -75,7 +75,7 @@ fn validate_types(new: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The certificates of an issued request, and what the status says of them.
+/// Validates the certificates of an issued request and the times in the status.
 fn validate_issued(new: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
     let path = FieldPath::new("status").child("certificateChain");
     let text = text(new, "/status/certificateChain");
@@ -97,7 +97,7 @@ fn validate_issued(new: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
         return errors.invalid_str(&path, text, words);
     }
     let times = CertificateTimes::from_request(new, errors);
-    // Nothing more is said if a name is wrong or a time is missing.
+    // Stops here if a name is wrong or a time is missing.
     let Some(times) = times.filter(|_| errors.is_empty()) else { return };
     times.check(chain.leaf(), now, errors);
     if errors.is_empty()

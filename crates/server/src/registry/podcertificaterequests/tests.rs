@@ -1,4 +1,4 @@
-//! The rules and columns of requests, in tables.
+//! Table tests of validation and columns.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -54,7 +54,7 @@ fn with(changes: Value) -> Value {
     request
 }
 
-/// A request with the older proof in the place of the stub.
+/// Returns a request with the older proof instead of the stub.
 fn pair(key: String, proof: String) -> Value {
     with(json!({"stubPKCS10Request": null, "pkixPublicKey": key, "proofOfPossession": proof}))
 }
@@ -111,7 +111,7 @@ fn a_new_request_keeps_the_rules() {
             ],
         ),
         (
-            // What comes after an absent lifetime is not looked at.
+            // Checks after an absent lifetime are skipped.
             json!({"maxExpirationSeconds": null, "stubPKCS10Request": null}),
             &["spec.maxExpirationSeconds: Required value: must be set"],
         ),
@@ -235,7 +235,7 @@ fn answered(status: Value) -> Value {
     request
 }
 
-/// What a change of the status becomes, and what it is told.
+/// Updates the status and returns the result and its errors.
 fn answer(mut new: Value, old: &Value) -> (Value, Vec<String>) {
     let SubresourceAction::View { prepare_update, validate_update } =
         KIND.subresource("status").unwrap().action
@@ -331,7 +331,7 @@ struct TestSigner {
     key: PrivateKey,
 }
 
-/// What is asked of it: from when, for how long, for which name.
+/// Parameters of a certificate: start, lifetime and name.
 struct IssueParameters {
     starts: Duration,
     lasts: Duration,

@@ -1,4 +1,4 @@
-//! The rules of requests.
+//! Validation of pod certificate requests.
 
 use serde_json::{Value, json};
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -14,7 +14,7 @@ const SHORTEST_SECONDS: i64 = 60 * 60;
 const LONGEST_SECONDS: i64 = 91 * 24 * 60 * 60;
 const LONGEST_SECONDS_OF_KUBERNETES: i64 = 24 * 60 * 60;
 
-/// The rules of a new request.
+/// Validates a new request object.
 pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     let signer = text(request, "/spec/signerName");
@@ -54,7 +54,7 @@ pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The rules of a plain change: what was asked for stays.
+/// Validates a plain update: the spec is immutable.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if new.get("spec") != old.get("spec") {
         errors.invalid_shown(&FieldPath::new("spec"), &shown(new), "field is immutable");
@@ -72,7 +72,7 @@ fn validate_annotations(request: &Value, path: &FieldPath, errors: &mut FieldErr
     }
 }
 
-/// A spec as Kubernetes shows it in an error: under the names its own code has for the fields.
+/// Formats a spec as in Kubernetes' errors: with the field names of its Go code.
 fn shown(request: &Value) -> String {
     const FIELDS: [(&str, &str); 12] = [
         ("SignerName", "signerName"),

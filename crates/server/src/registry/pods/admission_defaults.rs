@@ -1,20 +1,21 @@
-//! What the admission plugins that are on by default add to a pod: how long it stays on a node
-//! that fails, and its priority.
+//! Additions of the default admission plugins to a pod: tolerations for failing nodes, and its
+//! priority.
 
 use serde_json::{Value, json};
 
 use super::fields::{int, list, part, part_mut, set, spec, text};
 
-/// How long a pod stays on a node that is not ready or cannot be reached, unless it says so itself.
+/// How long a pod stays on a node that is not ready or unreachable, unless it sets its own
+/// toleration.
 const STAY_SECONDS: i64 = 300;
 
-/// What is added to a new pod.
+/// Sets the additions of a new pod.
 pub(super) fn on_create(pod: &mut Value) {
     default_tolerations(pod);
     default_priority(pod);
 }
 
-/// What is added to a changed pod: a client that leaves these fields out keeps them.
+/// Sets the additions of a changed pod: a client that omits these fields keeps them.
 pub(super) fn on_update(new: &mut Value, old: &Value) {
     default_tolerations(new);
     for field in ["priority", "preemptionPolicy"] {
@@ -52,8 +53,8 @@ fn tolerates(toleration: &Value, taint: &str) -> bool {
         && (text(toleration, "key").is_empty() || text(toleration, "key") == taint)
 }
 
-/// Only the two built-in priority classes exist here; the priority of a pod of another class stays
-/// as the client gave it.
+/// Only the two built-in priority classes exist here; a pod of another class keeps the priority
+/// that the client set.
 fn default_priority(pod: &mut Value) {
     let Some(spec) = part_mut(pod, "spec") else { return };
     let priority = match text(spec, "priorityClassName") {

@@ -1,10 +1,10 @@
-//! The defaults of a pod, as Kubernetes fills them in when it decodes one.
+//! Defaults of a pod, as Kubernetes sets them when decoding.
 
 use serde_json::{Value, json};
 
 use super::fields::{entries, flag, int, list_mut, optional_text, part, part_mut, set, text};
 
-/// Fills in everything a pod may leave out.
+/// Sets all defaults of a pod.
 pub(super) fn default_pod(pod: &mut Value) {
     drop_init_container_annotations(pod);
     if let Some(status) = pod.get_mut("status") {
@@ -37,7 +37,7 @@ pub(super) fn default_pod(pod: &mut Value) {
     }
 }
 
-/// Annotations of a time before `initContainers`, which would only go stale.
+/// Drops annotations that predate `initContainers` and would only become stale.
 fn drop_init_container_annotations(pod: &mut Value) {
     let Some(annotations) = pod.pointer_mut("/metadata/annotations") else { return };
     for stage in ["beta", "alpha"] {
@@ -47,8 +47,7 @@ fn drop_init_container_annotations(pod: &mut Value) {
     }
 }
 
-/// `podIP` and the first of `podIPs` are one field under two names; where they differ, the older
-/// name wins.
+/// `podIP` is the old name of the first of `podIPs` and wins if they differ.
 fn pod_ips(status: &mut Value) {
     let first = status.pointer("/podIPs/0").map(|ip| text(ip, "ip").to_owned());
     let alone = optional_text(status, "podIP").unwrap_or_default().to_owned();
@@ -61,7 +60,7 @@ fn pod_ips(status: &mut Value) {
     }
 }
 
-/// `serviceAccount` is the old name of `serviceAccountName`; answers have both.
+/// `serviceAccount` is the old name of `serviceAccountName`; responses contain both.
 fn service_account_alias(spec: &mut Value) {
     let name = match text(spec, "serviceAccountName") {
         "" => text(spec, "serviceAccount"),
@@ -129,7 +128,7 @@ fn http_get(handler: &mut Value) {
     }
 }
 
-/// The references to the pod's own fields, in a variable or in a downward API file.
+/// Defaults references to the pod's own fields, in a variable or a downward API file.
 fn field_ref(source: &mut Value) {
     if let Some(field) = source.get_mut("fieldRef") {
         if_empty(field, "apiVersion", "v1");
@@ -139,7 +138,7 @@ fn field_ref(source: &mut Value) {
     }
 }
 
-/// A limit without a request is a request of the same size.
+/// A limit without a request implies an equal request.
 fn requests_from_limits(container: &mut Value) {
     let Some(resources) = container.get_mut("resources") else { return };
     let limits: Vec<(String, Value)> = entries(resources, "limits")
@@ -199,7 +198,7 @@ fn volume(volume: &mut Value) {
     }
 }
 
-/// The fields with a fixed default, by volume source.
+/// Fields with a fixed default, by volume source.
 fn volume_defaults() -> [(&'static str, Vec<(&'static str, Value)>); 9] {
     [
         ("secret", vec![("defaultMode", json!(0o644))]),
@@ -238,12 +237,14 @@ fn projection(source: &mut Value) {
     }
 }
 
-/// `Always` for an image whose tag is or stands for `latest`, else `IfNotPresent`.
+/// Returns `Always` for an image with the explicit or implied tag `latest`, otherwise
+/// `IfNotPresent`.
 fn pull_policy(image: &str) -> &'static str {
     if image_tag(image) == Some("latest") { "Always" } else { "IfNotPresent" }
 }
 
-/// The tag of an image; `latest` if it has neither tag nor digest. No answer if it is no image.
+/// Returns the tag of an image; `latest` if it has neither tag nor digest. `None` if it is not an
+/// image reference.
 fn image_tag(image: &str) -> Option<&str> {
     let (name, digest) = match image.split_once('@') {
         Some((name, digest)) => (name, Some(digest)),

@@ -1,16 +1,16 @@
-//! Comparing and adding resource quantities, which saturates: no amount is too large to judge.
+//! Saturating comparison and addition of resource quantities: no amount is too large to validate.
 
 use std::cmp::Ordering;
 
 use serde_json::Value;
 use windlass_api::quantity::Quantity;
 
-/// A quantity, counted in billionths, which is as fine as Kubernetes keeps them.
+/// A quantity in billionths, the finest unit of Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) struct NanoQuantity(i128);
 
 impl NanoQuantity {
-    /// The quantity written in `value`; what cannot be read counts as zero (decoding refused it).
+    /// Parses the quantity in `value`; an invalid one counts as zero (decoding rejected it).
     pub(super) fn from_value(value: &Value) -> Self {
         match value {
             Value::String(text) => NanoQuantity::from_text(text),
@@ -19,28 +19,28 @@ impl NanoQuantity {
         }
     }
 
-    /// Below, at or above zero.
+    /// Compares the quantity with zero.
     pub(super) fn sign(self) -> Ordering {
         self.0.cmp(&0)
     }
 
-    /// Whether it has no fraction.
+    /// Returns true if it has no fraction.
     pub(super) fn is_whole(self) -> bool {
         self.0 % NANO == 0
     }
 
-    /// Whether it is a multiple, not a negative one, of `unit`.
+    /// Returns true if it is a nonnegative multiple of `unit`.
     pub(super) fn is_multiple_of(self, unit: NanoQuantity) -> bool {
         self.0 >= 0 && unit.0 > 0 && self.0 % unit.0 == 0
     }
 
-    /// The sum, as large as can be counted.
+    /// Returns the sum of both; saturates.
     #[must_use]
     pub(super) fn plus(self, other: NanoQuantity) -> NanoQuantity {
         NanoQuantity(self.0.saturating_add(other.0))
     }
 
-    /// The quantity written in `text`, zero if it cannot be read.
+    /// Parses the quantity in `text`; zero if invalid.
     pub(super) fn from_text(text: &str) -> Self {
         NanoQuantity(Quantity::parse(text).map(|quantity| quantity.nanos()).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! What the server sets and resets on pods before it validates them, and how long deleting waits.
+//! Fields that the server sets and resets on pods before validation, and deletion grace periods.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use super::fields::{
 };
 use super::{admission_defaults, qos};
 
-/// A new pod: pending, with the class of its resources, and nothing else in its status.
+/// A new pod: phase Pending, with its QoS class, and an otherwise empty status.
 pub(super) fn create(pod: &mut Value) {
     admission_defaults::on_create(pod);
     drop_switched_off_fields(pod);
@@ -23,14 +23,14 @@ pub(super) fn create(pod: &mut Value) {
     set(pod, "status", Some(status));
 }
 
-/// A changed pod keeps its status.
+/// An update keeps the status.
 pub(super) fn update(new: &mut Value, old: &Value) {
     admission_defaults::on_update(new, old);
     drop_switched_off_fields(new);
     restore(new, old, "status");
 }
 
-/// A changed status: the spec and the owners stay; labels, annotations and finalizers may change.
+/// A status update: spec and owner references stay; labels, annotations and finalizers may change.
 pub(super) fn update_status(new: &mut Value, old: &Value) {
     restore(new, old, "spec");
     if let Some(new) = part_mut(new, "metadata") {
@@ -44,7 +44,7 @@ pub(super) fn update_status(new: &mut Value, old: &Value) {
     restore_observed_generations(new, status(old));
 }
 
-/// Kubelets that do not know `observedGeneration` must not take it away.
+/// Kubelets that do not know `observedGeneration` must not remove it.
 fn restore_observed_generations(new: &mut Value, old: &Value) {
     if int(new, "observedGeneration").unwrap_or_default() == 0 {
         restore(new, old, "observedGeneration");
@@ -59,13 +59,13 @@ fn restore_observed_generations(new: &mut Value, old: &Value) {
     }
 }
 
-/// A change of ephemeral containers: everything else stays as it was.
+/// An update of ephemeral containers: everything else stays.
 pub(super) fn update_ephemeral_containers(new: &mut Value, old: &Value) {
     let wanted = spec(new).get("ephemeralContainers").cloned();
     restore_except(new, old, |spec| set(spec, "ephemeralContainers", wanted));
 }
 
-/// A resize: of the spec only the containers' resources and resize policies change.
+/// A resize: in the spec, only the containers' resources and resize policies change.
 pub(super) fn resize(new: &mut Value, old: &Value) {
     let wanted = spec(new).clone();
     restore_except(new, old, |spec| {
@@ -80,8 +80,8 @@ pub(super) fn resize(new: &mut Value, old: &Value) {
     });
 }
 
-/// Sets `new` back to `old` apart from its resourceVersion and managedFields, then lets `change`
-/// alter the spec.
+/// Resets `new` to `old` except for resourceVersion and managedFields, then lets `change` modify
+/// the spec.
 fn restore_except(new: &mut Value, old: &Value, change: impl FnOnce(&mut Value)) {
     let sent = metadata(new).clone();
     *new = old.clone();
@@ -95,7 +95,7 @@ fn restore_except(new: &mut Value, old: &Value, change: impl FnOnce(&mut Value))
     }
 }
 
-/// Fields behind feature gates that are off: the owners of projected files, and two that only an
+/// Drops fields behind disabled feature gates: the owners of projected files, and two that only an
 /// alpha scheduler and an alpha eviction API would read.
 fn drop_switched_off_fields(pod: &mut Value) {
     let Some(spec) = part_mut(pod, "spec") else { return };
@@ -123,8 +123,8 @@ fn drop_users(source: &mut Value, field: &str) {
     }
 }
 
-/// The seconds between asking a pod to end and its removal: none for a pod that is on no node or
-/// has ended, else what the client asked for, else what the pod says.
+/// Returns the grace period in seconds: zero for a pod that is not on a node or has terminated,
+/// otherwise the client's value, otherwise the pod's.
 pub(super) fn grace(pod: &Value, asked: Option<i64>) -> i64 {
     let unbound = text(spec(pod), "nodeName").is_empty();
     let ended = matches!(text(status(pod), "phase"), "Failed" | "Succeeded");
@@ -133,7 +133,7 @@ pub(super) fn grace(pod: &Value, asked: Option<i64>) -> i64 {
     }
     let own = part(spec(pod), "terminationGracePeriodSeconds").and_then(Value::as_i64);
     let period = asked.or(own).unwrap_or_default();
-    // A negative period means "at once, but let the kubelet do it".
+    // A negative period means immediately, but through the kubelet.
     if period < 0 { 1 } else { period }
 }
 

@@ -1,4 +1,4 @@
-//! A pod's quality of service class, which follows from its resources.
+//! QoS class of a pod, derived from its resources.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub(super) fn class(pod: &Value) -> &'static str {
     let spec = spec(pod);
     let mut total = ResourceTotals::default();
     match part(spec, "resources") {
-        // Resources of the pod as a whole count instead of its containers'.
+        // Pod-level resources count instead of the containers'.
         Some(resources) => total.add(resources),
         None => {
             for container in list(spec, "containers").iter().chain(list(spec, "initContainers")) {
@@ -33,7 +33,7 @@ pub(super) fn class(pod: &Value) -> &'static str {
 struct ResourceTotals {
     requests: BTreeMap<String, NanoQuantity>,
     limits: BTreeMap<String, NanoQuantity>,
-    /// Whether something lacks a limit on cpu or memory.
+    /// Whether any container lacks a limit on cpu or memory.
     some_unlimited: bool,
 }
 
@@ -52,7 +52,7 @@ impl ResourceTotals {
     }
 }
 
-/// The positive amounts of cpu and memory.
+/// Returns the positive amounts of cpu and memory.
 fn computed(resources: &Value, field: &str) -> Vec<(String, NanoQuantity)> {
     entries(resources, field)
         .into_iter()

@@ -1,4 +1,4 @@
-//! A pod as a row of the table that `kubectl get pods` shows.
+//! A pod as a row of `kubectl get pods`.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use windlass_api::age::age;
 
 use super::fields::{below, flag, int, list, metadata, optional_flag, part, spec, status, text};
 
-/// The cells: name, readiness, status, restarts, age; then address, node, nominated node, gates.
+/// Cells: name, readiness, status, restarts, age; then address, node, nominated node, gates.
 pub(super) fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
     let seen = ContainerSummary::from_pod(pod);
     let restarts = match seen.restarted {
@@ -31,7 +31,7 @@ pub(super) fn row(pod: &Value, now: OffsetDateTime) -> Vec<Value> {
     ]
 }
 
-/// That a pod has ended, and how, for clients that show only what still runs.
+/// Returns the condition of a terminated pod, for clients that show only running ones.
 pub(super) fn conditions(pod: &Value) -> Vec<Value> {
     let phase = text(status(pod), "phase");
     let message = match phase {
@@ -42,7 +42,7 @@ pub(super) fn conditions(pod: &Value) -> Vec<Value> {
     vec![json!({"type": "Completed", "status": "True", "reason": phase, "message": message})]
 }
 
-/// What the containers' states add up to.
+/// Summary of the containers' states.
 struct ContainerSummary {
     total: usize,
     ready: usize,
@@ -75,7 +75,7 @@ impl ContainerSummary {
         seen
     }
 
-    /// Looks at the init containers; whether one of them is still in the way.
+    /// Evaluates the init containers; returns true if one of them still blocks the pod.
     fn init_containers(&mut self, pod: &Value) -> bool {
         let declared = list(spec(pod), "initContainers");
         let sidecars = sidecars(pod);
@@ -104,7 +104,7 @@ impl ContainerSummary {
         false
     }
 
-    /// Looks at the containers proper; only sidecars' restarts count on from before.
+    /// Evaluates the regular containers; keeps only the restart count of sidecars from before.
     fn containers(&mut self, pod: &Value) {
         (self.restarts, self.restarted) = (0, None);
         let sidecars = sidecars(pod);
@@ -178,7 +178,7 @@ fn condition_is(pod: &Value, kind: &str, wanted: &str) -> bool {
     found.is_some_and(|condition| text(condition, "status") == wanted)
 }
 
-/// The names of the init containers that go on running.
+/// Returns the names of restartable init containers.
 fn sidecars(pod: &Value) -> BTreeSet<&str> {
     let declared = list(spec(pod), "initContainers").iter();
     declared.filter(|container| is_sidecar(container)).map(|c| text(c, "name")).collect()

@@ -1,4 +1,4 @@
-//! Pods as a recorded kube-apiserver answered them.
+//! Pods as returned by a recorded kube-apiserver.
 
 use serde_json::{Value, json};
 use windlass_api::field::FieldErrors;
@@ -6,7 +6,7 @@ use windlass_api::status::Status;
 
 use super::KIND;
 
-/// A pod as the server makes it of what a client sent.
+/// Returns a pod as created by the server from a client's request.
 fn created(sent: &Value) -> Value {
     let mut pod = sent.clone();
     (KIND.defaults)(&mut pod);

@@ -1,4 +1,4 @@
-//! The rules of pods, in the order in which Kubernetes checks them and in its words.
+//! Validation of pods, in Kubernetes' order and wording.
 
 mod affinity;
 mod containers;
@@ -30,7 +30,7 @@ pub(crate) use scheduling::taint_effect;
 pub(super) use status::{ephemeral_containers, resize, status};
 pub(super) use update::update;
 
-/// The rules of a new pod.
+/// Validates a new pod object.
 pub(super) fn create(pod: &Value, errors: &mut FieldErrors) {
     metadata_and_spec(pod, errors);
     let path = FieldPath::new("spec");
@@ -46,7 +46,7 @@ pub(super) fn create(pod: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// What holds for every pod, new or changed.
+/// Rules for every pod, new or changed.
 fn metadata_and_spec(pod: &Value, errors: &mut FieldErrors) {
     annotations(pod, errors);
     pod_spec(pod, errors);
@@ -62,7 +62,7 @@ fn metadata_and_spec(pod: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The annotations that mean something for pods.
+/// Validates annotations with a meaning for pods.
 fn annotations(pod: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata").child("annotations");
     if let Some(value) = annotation(pod, MIRROR)
@@ -92,12 +92,12 @@ fn annotations(pod: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Marks the copy in the API of a pod that a node runs from a file.
+/// Annotation of a mirror pod: the API copy of a static pod.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 const APPARMOR_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// A 32-bit number written without a plus sign or leading zeros.
+/// Returns true for a 32-bit number without a plus sign or leading zeros.
 fn is_deletion_cost(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits == "0" || !digits.starts_with(['0', '+']);
@@ -110,15 +110,15 @@ fn all_containers(spec: &Value) -> impl Iterator<Item = &Value> {
         .flat_map(|field| list(spec, field))
 }
 
-/// What the rules of one part of a pod need to know of the rest.
+/// Pod-wide information that the rules of its parts need.
 struct PodContext<'a> {
-    /// The volumes that are valid, by name: an invalid one does not count as existing.
+    /// Valid volumes by name: an invalid one counts as missing.
     volumes: BTreeMap<&'a str, &'a Value>,
-    /// The names of the pod's resource claims.
+    /// Names of the pod's resource claims.
     claims: BTreeSet<&'a str>,
     grace: Option<i64>,
     restart_policy: &'a str,
-    /// Whether users in containers are the host's.
+    /// Whether containers use the host's user namespace.
     host_users: bool,
 }
 
@@ -172,7 +172,7 @@ fn pod_spec(pod: &Value, errors: &mut FieldErrors) {
     env::files_are_in_empty_dirs(spec, &path, errors);
 }
 
-/// The names, numbers and short texts at the end of the list of rules.
+/// Validates names, numbers and short strings at the end of the rules.
 fn identity(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     hostname_override(spec, &path.child("hostnameOverride"), errors);
     for field in ["serviceAccountName", "nodeName"] {
@@ -227,7 +227,7 @@ fn operating_system(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// A text that must be one of a few.
+/// Validates a string against known values.
 fn one_of(path: &FieldPath, value: &str, known: &[&str], errors: &mut FieldErrors) {
     if value.is_empty() {
         errors.required(path, "");
@@ -236,14 +236,14 @@ fn one_of(path: &FieldPath, value: &str, known: &[&str], errors: &mut FieldError
     }
 }
 
-/// A name that may be left out.
+/// Validates an optional name with a rule.
 fn name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     if !value.is_empty() {
         report_all(path, value, rule(value), errors);
     }
 }
 
-/// A name that is required.
+/// Validates a required name with a rule.
 fn required_name(
     path: &FieldPath,
     value: &str,
@@ -257,33 +257,33 @@ fn required_name(
     }
 }
 
-/// A text that is required.
+/// Validates that a string is present.
 fn required(path: &FieldPath, object: &Value, field: &str, errors: &mut FieldErrors) {
     if text(object, field).is_empty() {
         errors.required(&path.child(field), "");
     }
 }
 
-/// A number between two others.
+/// Validates that a number is within bounds.
 fn in_range(path: &FieldPath, value: i64, low: i64, high: i64, errors: &mut FieldErrors) {
     for words in names::in_range(value, low, high) {
         errors.invalid(path, &value.into(), &words);
     }
 }
 
-/// Everything that a grammar has to say about a text.
+/// Reports all violations of a grammar.
 fn report_all(path: &FieldPath, value: &str, words: Vec<String>, errors: &mut FieldErrors) {
     for words in words {
         errors.invalid_str(path, value, &words);
     }
 }
 
-/// The key of a label, alone.
+/// Validates the key of a label.
 fn label_name(path: &FieldPath, key: &str, errors: &mut FieldErrors) {
     report_all(path, key, names::qualified_name(key), errors);
 }
 
-/// A map of labels in `field` of `object`.
+/// Validates a map of labels in `field` of `object`.
 fn labels(path: &FieldPath, object: &Value, field: &str, errors: &mut FieldErrors) {
     if let Some(labels) = part(object, field) {
         validate_labels(path, labels, errors);

@@ -1,4 +1,4 @@
-//! The rules of roles and bindings.
+//! Validation of roles and bindings.
 
 use serde_json::{Value, json};
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -9,13 +9,13 @@ use super::super::object_fields::{count, list, non_null, text};
 use super::GROUP;
 use super::Scope;
 
-/// The rules of a role.
+/// Validates the rules of a role.
 pub(super) fn role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Namespaced, errors);
     required_verbs(object, errors);
 }
 
-/// The rules of a cluster role.
+/// Validates the rules of a cluster role.
 pub(super) fn cluster_role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Cluster, errors);
     if non_null(object, "/aggregationRule").is_some() {
@@ -37,23 +37,24 @@ fn aggregation_rule(object: &Value, errors: &mut FieldErrors) {
         let path = path.index(i);
         validate_label_selector(&path, selector, errors);
         if LabelSelector::from_object(selector).is_err() {
-            // What Kubernetes shows here is the selector that it could not make.
+            // Kubernetes shows the selector that it could not create.
             errors.invalid_str(&path, "null", "invalid label selector.");
         }
     }
 }
 
-/// The rules of a role binding.
+/// Validates a new role binding.
 pub(super) fn role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Namespaced, &["Role", "ClusterRole"], errors);
 }
 
-/// The rules of a cluster role binding.
+/// Validates a cluster role binding object.
 pub(super) fn cluster_role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Cluster, &["ClusterRole"], errors);
 }
 
-/// The rule that a binding keeps its role: who may give one role may not give any.
+/// Checks that a binding keeps its role: permission to grant one role is not permission to grant
+/// any.
 pub(super) fn same_role(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let of = |object, field: &str| text(object, &format!("/roleRef/{field}")).to_owned();
     let fields = ["apiGroup", "kind", "name"];
@@ -73,8 +74,8 @@ fn policy_rules(object: &Value, scope: Scope, errors: &mut FieldErrors) {
     }
 }
 
-/// Kubernetes declares required fields in the schema since 1.37, so they come after all other
-/// errors and without a detail.
+/// Kubernetes declares required fields in the schema since 1.37, so these errors come last and
+/// without a detail.
 fn required_verbs(object: &Value, errors: &mut FieldErrors) {
     for (i, rule) in list(object, "/rules").iter().enumerate() {
         if count(rule, "/verbs") == 0 {
@@ -126,7 +127,7 @@ fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut FieldError
     for (i, each) in list(object, "/subjects").iter().enumerate() {
         subject(each, scope, &FieldPath::new("subjects").index(i), errors);
     }
-    // As `required_verbs`: after everything else.
+    // Like `required_verbs`: after all other errors.
     for (i, each) in list(object, "/subjects").iter().enumerate() {
         if text(each, "/name").is_empty() {
             errors.required(&FieldPath::new("subjects").index(i).child("name"), "");
@@ -150,7 +151,7 @@ fn subject(subject: &Value, scope: Scope, path: &FieldPath, errors: &mut FieldEr
             if !group.is_empty() {
                 errors.not_supported(&at_group, group, &[""]);
             }
-            // In a namespace an account without one is of the binding's own.
+            // In a namespace, an account without namespace belongs to the binding's namespace.
             if scope == Scope::Cluster && text(subject, "/namespace").is_empty() {
                 errors.required(&path.child("namespace"), "");
             }

@@ -1,4 +1,4 @@
-//! The rules of services.
+//! Validation of services.
 
 use std::collections::HashSet;
 
@@ -11,12 +11,12 @@ use windlass_api::names::{
 
 use super::super::object_fields::{count, integer, list, non_null, text, texts};
 
-/// The port that kubelets listen on.
+/// Port on which kubelets listen by default.
 const KUBELET_PORT: i64 = 10250;
-/// The longest time for which a client may stay with one pod.
+/// Maximum session affinity timeout, in seconds.
 const MAX_AFFINITY_SECONDS: i64 = 86400;
 
-/// The rules of a new service.
+/// Validates a new service object.
 pub(super) fn create(service: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     let kind = text(service, "/spec/type");
@@ -45,7 +45,7 @@ pub(super) fn create(service: &Value, errors: &mut FieldErrors) {
     validate_policies(service, errors);
 }
 
-/// The rules of a change.
+/// Validates an update of a service.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
     if !external(new) && !external(old) {
@@ -89,7 +89,7 @@ fn validate_type(service: &Value, errors: &mut FieldErrors) {
             }
         }
         let name = text(service, "/spec/externalName");
-        // A trailing dot says that the name is complete.
+        // A trailing dot marks a fully qualified name.
         let name = name.strip_suffix('.').unwrap_or(name);
         let path = spec.child("externalName");
         if name.is_empty() {
@@ -220,7 +220,7 @@ fn validate_policies(service: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     const BALANCED: &str = "may only be used when `type` is 'LoadBalancer'";
     let balanced = text(service, "/spec/type") == "LoadBalancer";
-    // The first is spelt so upstream.
+    // Upstream misspells the first one.
     for (field, shown) in [
         ("loadBalancerSourceRanges", "LoadBalancerSourceRanges"),
         ("allocateLoadBalancerNodePorts", "allocateLoadBalancerNodePorts"),

@@ -17,7 +17,7 @@ fn encoded(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-/// A token with any header and claims, signed by `key` whatever the header says.
+/// Returns a token with any header and claims, signed by `key` whatever the header says.
 fn forged(key: &PrivateKey, header: &Value, claims: &Value) -> String {
     signed(key, &encoded(header), &encoded(claims))
 }

@@ -1,4 +1,4 @@
-//! May somebody do something?
+//! SubjectAccessReview and its variants.
 
 mod selectors;
 mod validate;
@@ -31,7 +31,7 @@ pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<
     Ok(())
 }
 
-/// Of anybody, in the namespace of the path.
+/// Answers a LocalSubjectAccessReview about any user, in the namespace of the path.
 pub(super) fn answer_local(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     place(call, question)?;
     let mut errors = FieldErrors::new();
@@ -59,7 +59,7 @@ pub(super) fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Re
     Ok(())
 }
 
-/// A question in a namespace is about that one.
+/// Sets the namespace of a review posted to a namespace.
 fn place(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     let (own, path) =
         (ObjectMetaView::from_object(question).namespace(), call.path.namespace.as_str());
@@ -72,7 +72,8 @@ fn place(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Kubernetes takes the kind from an object that has lost it by then, so the text begins with a dot.
+/// Kubernetes takes the kind from an object that has lost it by then, so the text starts with a
+/// dot.
 fn check(errors: FieldErrors) -> Result<(), Error> {
     if errors.is_empty() {
         return Ok(());
@@ -81,7 +82,7 @@ fn check(errors: FieldErrors) -> Result<(), Error> {
     Err(Error::Invalid { group, kind: String::new(), name: String::new(), errors })
 }
 
-/// The user that is asked about.
+/// Returns the user in the spec of the review.
 fn subject(spec: &Value) -> User {
     let extra = spec["extra"].as_object().into_iter().flatten();
     User {
@@ -92,7 +93,7 @@ fn subject(spec: &Value) -> User {
     }
 }
 
-/// Puts the answer into the question.
+/// Writes the decision into the status of the review.
 fn decide(call: &RequestContext<'_>, user: &User, question: &mut Value) {
     let spec = &question["spec"];
     let (what, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);

@@ -1,4 +1,4 @@
-//! What may the caller do in a namespace?
+//! SelfSubjectRulesReview: permissions of the caller in a namespace.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::limits;
 use crate::user::User;
 use crate::verbs::RequestContext;
 
-/// Puts the answer in place of the question: as in Kubernetes, what was asked is not repeated.
+/// Replaces the review with its status: as in Kubernetes, the spec is not repeated.
 pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     let namespace = question["spec"]["namespace"].as_str().unwrap_or_default();
     if namespace.is_empty() {
@@ -56,8 +56,8 @@ pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<
     Ok(())
 }
 
-/// The first of the rules. Roles can be bound by the thousand, and an answer takes many times the memory of
-/// the rules in it.
+/// Returns as many rules as the limit allows. Thousands of roles can be bound, and a response takes
+/// many times the memory of its rules.
 fn as_many_as_fit(rules: &[Arc<PolicyRule>]) -> &[Arc<PolicyRule>] {
     let mut words = 0;
     let fits = rules.iter().take_while(|rule| {
@@ -67,7 +67,7 @@ fn as_many_as_fit(rules: &[Arc<PolicyRule>]) -> &[Arc<PolicyRule>] {
     rules.get(..fits.count()).unwrap_or_default()
 }
 
-/// What nodes may do is not written down in rules.
+/// Permissions of nodes are not expressed as rules.
 fn is_node(user: &User) -> bool {
     user.name.starts_with("system:node:") && user.has_group("system:nodes")
 }

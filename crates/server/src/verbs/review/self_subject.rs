@@ -1,4 +1,4 @@
-//! Who is the caller?
+//! SelfSubjectReview: identity of the caller.
 
 use serde_json::{Map, Value, json};
 use windlass_api::timestamp;
@@ -7,14 +7,14 @@ use crate::error::Error;
 use crate::user::User;
 use crate::verbs::RequestContext;
 
-/// Puts the answer into the question.
+/// Writes the user into the status of the review.
 pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     question["metadata"] = json!({"creationTimestamp": timestamp::format(call.now)});
     question["status"] = json!({"userInfo": user_info(call.user)});
     Ok(())
 }
 
-/// A user as reviews tell it: what is empty is left out.
+/// Returns a user as reviews encode it, without empty fields.
 pub(super) fn user_info(user: &User) -> Value {
     let mut info = Map::new();
     for (key, text) in [("username", &user.name), ("uid", &user.uid)] {

@@ -1,4 +1,4 @@
-//! Whose token is it?
+//! TokenReview: authenticates a token.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,8 @@ use crate::chain::authn::TokenAuthError;
 use crate::error::Error;
 use crate::verbs::RequestContext;
 
-/// Puts the answer into the question. The token stays in it, as in Kubernetes; it goes nowhere else.
+/// Writes the result into the status. The token stays in the spec, as in Kubernetes; it is copied
+/// nowhere else.
 pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
     let token = question["spec"]["token"].as_str().unwrap_or_default();
     if token.is_empty() {
@@ -30,7 +31,8 @@ pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<
                 status
             }
             Err(TokenAuthError::Unknown) => json!({"user": {}, "error": UNKNOWN}),
-            // Kubernetes asks the authenticator of its own loopback client first, and tells of both.
+            // Kubernetes asks the authenticator of its loopback client first, and reports both
+            // errors.
             Err(TokenAuthError::Refused(why)) => {
                 json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")})
             }

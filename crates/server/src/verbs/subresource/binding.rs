@@ -1,4 +1,4 @@
-//! `pods/binding`: puts a pod that has no node yet on one.
+//! `pods/binding`: binds an unscheduled pod to a node.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::request::options::WriteOptions;
 use crate::verbs::write_path::{commit, preconditions::contended};
 use crate::verbs::{RequestContext, get};
 
-/// Gives the pod of the path to the node that the binding names.
+/// Binds the pod of the path to the node in the binding.
 pub(super) async fn bind(
     call: &RequestContext<'_>,
     mut binding: Value,

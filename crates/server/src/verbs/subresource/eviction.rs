@@ -1,4 +1,4 @@
-//! `pods/eviction`: a deletion by another name, as there are no disruption budgets to ask.
+//! `pods/eviction`: deletes the pod; there are no disruption budgets to check.
 
 use http::StatusCode;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use crate::verbs::RequestContext;
 use crate::verbs::delete;
 use crate::verbs::write_path::DeleteOutcome;
 
-/// Deletes the pod of the path as the eviction asks.
+/// Deletes the pod of the path with the options of the eviction.
 pub(super) async fn evict(
     call: &RequestContext<'_>,
     mut eviction: Value,
@@ -21,7 +21,7 @@ pub(super) async fn evict(
     admission::mutate(call, AdmissionOperation::Create, &mut eviction)?;
     let mut delete = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     delete.dry_run |= options.dry_run;
-    // What follows is a deletion of the pod, by rules for deletions, on what is stored by then.
+    // From here on this is a deletion of the stored pod, by the rules for deletions.
     let path = ResourcePath { subresource: String::new(), ..call.path.clone() };
     let deletion = RequestContext { path: &path, ..*call };
     match delete::delete_one(&deletion, &delete).await? {

@@ -1,7 +1,7 @@
-//! `serviceaccounts/token`: a signed token for a service account.
+//! `serviceaccounts/token`: issues a token for a service account.
 //!
-//! Kubernetes makes the tokens of pods that ask for 3607 seconds last a year, for clients from before
-//! tokens expired (`--service-account-extend-token-expiration`). Here a token lasts as long as was asked.
+//! Kubernetes extends pod tokens requested for 3607 seconds to a year, for clients older than token
+//! expiry (`--service-account-extend-token-expiration`). Here a token lasts as long as requested.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -18,12 +18,12 @@ use crate::verbs::{RequestContext, get};
 const GROUP: &str = "authentication.k8s.io";
 const KIND: &str = "TokenRequest";
 
-/// Kubernetes' bounds on a token's lifetime, in seconds.
+/// Kubernetes' limits on a token's lifetime, in seconds.
 const SHORTEST: i64 = 10 * 60;
 const LONGEST: i64 = 1 << 32;
 const DEFAULT: i64 = 60 * 60;
 
-/// Signs a token for the service account of the path.
+/// Issues a token for the service account of the path.
 pub(super) fn request(
     call: &RequestContext<'_>,
     mut request: Value,
@@ -68,7 +68,7 @@ pub(super) fn request(
     Ok((StatusCode::CREATED, request))
 }
 
-/// A request that says which account it is for must say the one it is sent to.
+/// A name in the request must match the service account of the path.
 fn check_name(call: &RequestContext<'_>, request: &Value) -> Result<(), Error> {
     let name = ObjectMetaView::from_object(request).name();
     if name.is_empty() || name == call.path.name {
@@ -80,7 +80,7 @@ fn check_name(call: &RequestContext<'_>, request: &Value) -> Result<(), Error> {
     Err(invalid(&call.path.name, errors))
 }
 
-/// As for every object that is sent to a namespace.
+/// A namespace in the request must match the path, as for every object.
 fn check_namespace(call: &RequestContext<'_>, request: &Value) -> Result<(), Error> {
     let namespace = ObjectMetaView::from_object(request).namespace();
     if namespace.is_empty() || namespace == call.path.namespace {
@@ -110,7 +110,7 @@ fn check_account_uid(request: &Value, account: &Value) -> Result<(), Error> {
     ))
 }
 
-/// Fills in what was left open: for whom, for how long, and which account it is.
+/// Fills in the defaults: audience, lifetime and service account.
 fn complete(call: &RequestContext<'_>, request: &mut Value, account: &Value, issuer: &str) {
     let spec = &mut request["spec"];
     if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
@@ -141,7 +141,7 @@ fn check_lifetime(seconds: i64) -> Result<(), Error> {
     if errors.is_empty() { Ok(()) } else { Err(invalid("", errors)) }
 }
 
-/// Ties a token to an object that must exist and be the one meant.
+/// Binds a token to an object, which must exist with the given UID.
 fn bind(
     call: &RequestContext<'_>,
     bound: &Value,
@@ -193,7 +193,7 @@ fn check_runs_as(pod: &Value, account: &str) -> Result<(), Error> {
     Err(Error::BadRequest(text))
 }
 
-/// The token of a pod says on which node it runs, by name alone if there is no such node.
+/// Adds the node of a pod to its token, by name only if the Node does not exist.
 fn bind_node(call: &RequestContext<'_>, pod: &Value, about: &mut Value) -> Result<(), Error> {
     let Some(node) = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Tokens of service accounts: how they are made, and when they stop counting.
+//! Service account tokens: issuance and invalidation.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,7 +8,7 @@ use windlass_server::TokenSigner;
 use super::*;
 use windlass_testkit::{ISSUER, PODS};
 
-/// The claims of a token, unchecked.
+/// Returns the claims of a token without verification.
 fn claims(token: &str) -> Value {
     let payload = token.split('.').nth(1).unwrap();
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap()
@@ -25,7 +25,7 @@ async fn create_pod(server: &TestServer, name: &str, account: &str, node: &str) 
     server.post(PODS, &json!({"metadata": {"name": name}, "spec": spec})).await.expect(201)
 }
 
-/// A server whose signing key the test has as well.
+/// Starts a server whose signing key the test knows.
 pub async fn with_signer() -> (TestServer, TokenSigner) {
     let key = PrivateKey::generate().unwrap();
     let pem = key.to_pem().unwrap();
@@ -131,7 +131,7 @@ async fn a_token_ends_with_its_time() {
     bearer(&server, &token).await;
     time.set(662);
     token_refused(&server, "expired", &token).await;
-    // The signature is remembered; the time is looked at anew.
+    // The signature is cached; the time is checked each time.
     time.set(0);
     bearer(&server, &token).await;
     time.set(-100);
@@ -181,7 +181,7 @@ async fn a_token_ends_with_its_pod() {
     let node = server.get("/api/v1/nodes/n").await.expect(200);
     assert_eq!(extra(&user, "node-name"), "n");
     assert_eq!(extra(&user, "node-uid"), node["metadata"]["uid"]);
-    // The node is only told of: the token outlives it.
+    // The node is informational: the token remains valid without it.
     server.delete("/api/v1/nodes/n").await.expect(200);
     bearer(&server, &new).await;
     let path = format!("{PODS}/p?gracePeriodSeconds=30");
@@ -297,7 +297,7 @@ async fn keys_and_issuers_can_be_rolled_over() {
     let made = account(&server, "build").await;
     let verifier = server.server.authenticator.service_accounts.as_ref().unwrap();
     let own = token(&server, "build", json!({})).await;
-    // The server signs with a key that it no longer takes.
+    // The server signs with a key that it no longer accepts.
     token_refused(&server, "a key that is gone", &own).await;
     let claims = json!({
         "sub": "system:serviceaccount:default:build", "aud": [ISSUER], "exp": 4_000_000_000_i64,

@@ -1,4 +1,4 @@
-//! Client certificates, and proxies that speak for others.
+//! Client certificates and front proxies.
 
 use arc_swap::ArcSwap;
 use serde_json::json;
@@ -18,7 +18,7 @@ async fn trusting(ca: &CertificateAuthority) -> TestServer {
     TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await
 }
 
-/// A server with a client CA and a CA for proxies.
+/// Starts a server with a client CA and a proxy CA.
 async fn behind(
     clients: &CertificateAuthority,
     proxies: &CertificateAuthority,
@@ -131,7 +131,7 @@ async fn a_front_proxy_speaks_for_others() {
         "extra": {"example.com/scope": ["read"]},
     });
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"], want);
-    // It is nobody itself, and what it passes on without a name is nobody's.
+    // The proxy itself has no identity, and requests without a user name are unauthenticated.
     refused(&server, "no name", |asked| asked.presenting(&chain)).await;
     refused(&server, "empty name", |asked| {
         asked
@@ -158,7 +158,7 @@ async fn nobody_else_speaks_for_others() {
     refused(&server, "CA", |asked| claiming(asked.presenting(&other))).await;
     let serving = [certificate(&proxies, &subject("aggregator"), KeyPurpose::ServerAuth)];
     refused(&server, "serving only", |asked| claiming(asked.presenting(&serving))).await;
-    // A client's certificate and a token are what they are, whatever the headers say.
+    // Client certificates and tokens keep their identity, whatever the headers say.
     let aggregator = client(&clients, "aggregator");
     let answer =
         claiming(self_review_request(&server).presenting(&aggregator)).send().await.expect(201);
@@ -181,7 +181,7 @@ async fn a_proxy_of_the_client_ca_is_a_proxy_only_with_headers() {
     assert_eq!(itself["status"]["userInfo"]["username"], "aggregator");
     let asked = self_review_request(&server).presenting(&chain).header("x-remote-user", "jane");
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"]["username"], "jane");
-    // Others of the same CA are not believed, and stay who they are.
+    // Other clients of the same CA are not trusted as proxies and keep their identity.
     let chain = [certificate(&ca, &subject("bob"), KeyPurpose::ClientAuth)];
     let asked = self_review_request(&server).presenting(&chain).header("x-remote-user", "jane");
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"]["username"], "bob");

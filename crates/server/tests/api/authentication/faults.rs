@@ -8,7 +8,7 @@ use windlass_server::{AccessCheck, FaultInjection};
 
 use super::*;
 
-/// Which check fails, and whether by a panic; set while the server runs.
+/// The failing check, and whether it panics; set while the server runs.
 type InjectedAuthFailure = Arc<ArcSwap<Option<(AccessCheck, bool)>>>;
 
 async fn failing() -> (TestServer, InjectedAuthFailure, CertificateAuthority) {
@@ -71,7 +71,7 @@ async fn cve_2025_44005_a_check_that_fails_denies() {
             let answer = ask(Method::POST, MAPS).json(&body).send().await;
             answer.fails(500, "InternalError");
             assert!(!String::from_utf8_lossy(&answer.body).contains("injected"));
-            // Not even what nobody needs a name for.
+            // Not even public paths.
             let open = ask(Method::GET, "/version").send().await;
             assert_eq!(open.status.as_u16(), 500, "{check:?}");
             assert_eq!(server.revision(), before, "{check:?}");

@@ -1,4 +1,4 @@
-//! Questions about tokens and about oneself, and callers who are nobody.
+//! TokenReviews, SelfSubjectReviews and unauthenticated callers.
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ async fn a_review_tells_whose_token_it_is() {
     assert_eq!(status["user"]["uid"], made["metadata"]["uid"]);
     let id = &status["user"]["extra"]["authentication.kubernetes.io/credential-id"][0];
     assert!(id.as_str().unwrap().starts_with("JTI="), "{id}");
-    // Nothing else than the question carries the token.
+    // Only the spec contains the token.
     let whole = server.post(REVIEWS, &json!({"spec": {"token": token}})).await.expect(201);
     assert_eq!(whole["spec"]["token"], json!(token));
     assert!(!status.to_string().contains(&token));

@@ -1,4 +1,4 @@
-//! Open watches end when the credential or the rights they were opened with are revoked.
+//! Open watches end when their credential or permissions are revoked.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -15,13 +15,13 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 
-/// A watch that asks to last for ever.
+/// Returns the path of a watch with the longest timeout.
 fn endless(path: &str) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
     format!("{path}{separator}watch=1&timeoutSeconds=9223372036854775807&resourceVersion=0")
 }
 
-/// Lets `subject` read secrets, under the name `readers`.
+/// Grants `subject` read access to secrets, in a binding `readers`.
 async fn grant_secret_reads(server: &TestServer, subject: Value) {
     let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list", "watch"]}]);
     grant(server, "readers", rules, subject).await;
@@ -46,7 +46,7 @@ fn group(name: &str) -> Value {
     json!({"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": name})
 }
 
-/// Replaces the static tokens by the admin's and those of `lines`.
+/// Replaces the static tokens with the admin's and those of `lines`.
 fn replace_tokens(server: &TestServer, lines: &str) {
     let file = format!("admin-token,admin,admin-uid,system:masters\n{lines}");
     server.server.authenticator.tokens.store(Arc::new(TokenFile::parse(&file).unwrap()));
@@ -60,7 +60,7 @@ fn open<'a>(server: &'a TestServer, path: &str, token: &str) -> TestRequest<'a> 
     server.request(Method::GET, &endless(path)).header("authorization", &format!("Bearer {token}"))
 }
 
-/// A watch that delivers, and of which the first event has been read.
+/// Opens a watch and reads its first event.
 async fn delivering(server: &TestServer, asked: TestRequest<'_>) -> TestWatch {
     let mut watch = asked.watch().await;
     secret(server, "before").await;
@@ -69,7 +69,7 @@ async fn delivering(server: &TestServer, asked: TestRequest<'_>) -> TestWatch {
     watch
 }
 
-/// Nothing that is written now arrives, and the watch ends with the reason.
+/// Asserts that no later write is delivered, and that the watch ends with the reason.
 async fn ends(server: &TestServer, mut watch: TestWatch, code: u16) {
     secret(server, "after").await;
     let event = watch.next().await;
@@ -106,7 +106,7 @@ async fn a_watch_ends_with_the_rule_that_allowed_it() {
 async fn a_watch_ends_with_its_static_token() {
     for (file, code) in [
         ("t,bob,bob-uid,dev\n", 401),
-        // The token of somebody else by now, who may do the same.
+        // The token now belongs to another user with the same permissions.
         ("alice-token,bob,bob-uid,dev\n", 401),
         ("alice-token,alice,alice-uid,other\n", 403),
     ] {
@@ -173,7 +173,7 @@ async fn a_watch_ends_with_the_ca_of_its_certificate() {
         TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await;
     grant_secret_reads(&server, user("jane")).await;
     let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), KeyPurpose::ClientAuth)];
-    // A token that does not count, because the certificate comes first.
+    // The token is ignored, because the certificate takes precedence.
     let asked = open(&server, SECRETS, "bob-token").presenting(&chain);
     let watch = delivering(&server, asked).await;
     server.server.authenticator.client_cas.store(Arc::new(trust(&other)));
@@ -204,7 +204,7 @@ async fn a_nodes_watch_ends_with_the_pod_that_needed_the_object() {
     ends(&server, watch, 403).await;
 }
 
-/// Nothing happens but that time passes: expiry is noticed within a minute.
+/// Only time passes: expiry is detected within a minute.
 #[tokio::test]
 async fn an_idle_watch_ends_within_a_minute_of_its_expiry() {
     let (server, time) = with_clock().await;
@@ -215,14 +215,14 @@ async fn an_idle_watch_ends_within_a_minute_of_its_expiry() {
     assert!(watch.has_no_event());
     time.set(3600 + 61);
     let start = tokio::time::Instant::now();
-    // With nothing else to do, the runtime moves on to the next timer.
+    // With nothing else to do, the paused runtime advances to the next timer.
     tokio::time::pause();
     let event = watch.next_within(std::time::Duration::from_secs(600)).await;
     assert_eq!(event.unwrap()["object"]["code"], 401);
     assert!(start.elapsed() <= std::time::Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
-/// A watch without an end of its own ends within twice the least time.
+/// A watch without a timeout ends within twice the minimum time.
 #[tokio::test]
 async fn no_watch_lasts_for_ever() {
     let server = TestServer::start().await;
@@ -236,7 +236,7 @@ async fn no_watch_lasts_for_ever() {
     assert!((30..=60).contains(&minutes), "{minutes} minutes");
 }
 
-/// How often roles were asked, by anybody.
+/// Starts a server that counts RBAC decisions.
 async fn counting() -> (TestServer, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
@@ -251,8 +251,8 @@ async fn counting() -> (TestServer, Arc<AtomicUsize>) {
     (server.await, asked)
 }
 
-/// A watch is checked when it delivers and something changed: not for every event, and not for every
-/// change of a role.
+/// A watch is checked when it delivers and a dependency changed: not for every event, and not for
+/// every change of a role.
 #[tokio::test]
 async fn watches_are_checked_when_it_matters_only() {
     let (server, asked) = counting().await;
@@ -280,7 +280,7 @@ async fn watches_are_checked_when_it_matters_only() {
     }
 }
 
-/// What has nothing to do with the rights of a watch does not end it.
+/// Unrelated changes do not end a watch.
 #[tokio::test]
 async fn a_watch_goes_on_when_others_are_revoked() {
     let server = TestServer::start().await;
@@ -294,7 +294,7 @@ async fn a_watch_goes_on_when_others_are_revoked() {
     assert_eq!(watch.next().await["object"]["metadata"]["name"], "later");
 }
 
-/// A check that cannot be made ends the watch.
+/// A check that fails with an error ends the watch.
 #[tokio::test]
 async fn a_check_that_fails_ends_the_watch() {
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(false));

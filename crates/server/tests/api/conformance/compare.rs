@@ -1,11 +1,11 @@
-//! What legitimately differs between two runs is replaced; the rest must be equal.
+//! Replaces values that legitimately differ between runs; the rest must be equal.
 
 use serde_json::{Value, json};
 
-/// A uid that a request names itself, so that it is the same in every run.
+/// A UID set by a request itself, so that it is the same in every run.
 const OWN_UID: &str = "9f1c7b9e-6d0b-4a55-8f39-0d5b6f0c1a11";
 
-/// The value as the recordings hold it.
+/// Normalizes a value like the recordings.
 pub fn normal(value: &Value, key: &str) -> Value {
     match value {
         Value::Object(map) => {
@@ -90,7 +90,7 @@ fn replace_generated(text: &str) -> String {
     }
 }
 
-/// Where the two differ, a line each.
+/// Returns the differences, one per line.
 pub fn differences(want: &Value, got: &Value) -> Vec<String> {
     let mut out = Vec::new();
     walk(want, got, "", &mut out);

@@ -1,4 +1,4 @@
-//! Sends one recorded request and shapes the answer like the recording.
+//! Sends one recorded request and normalizes the response like the recording.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::compare::normal;
 use super::folder;
 use windlass_testkit::{TestRequest, TestServer};
 
-/// Runs a step; `captured` carries values from earlier answers.
+/// Runs a step; `captured` holds values from earlier responses.
 pub async fn run(
     server: &TestServer,
     step: &Value,
@@ -115,7 +115,7 @@ fn expand(value: &Value, captured: &HashMap<String, Value>) -> Value {
     }
 }
 
-/// Fills in `{{name}}`, `${pem:file}` and `${b64:file}`.
+/// Substitutes `{{name}}`, `${pem:file}` and `${b64:file}`.
 fn fill(text: &str, captured: &HashMap<String, Value>) -> String {
     let mut out = text.to_owned();
     for (name, value) in captured {

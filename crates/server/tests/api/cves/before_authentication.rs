@@ -1,4 +1,4 @@
-//! Nothing that nobody sends changes anything, or breaks anything.
+//! Unauthenticated requests change nothing and break nothing.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +14,7 @@ fn random_bytes(random: &mut TestRng, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.below(256) as u8).collect()
 }
 
-/// Every route that the server says it has, and some that it has not.
+/// Returns every route of the server, and some that do not exist.
 async fn routes(server: &TestServer) -> Vec<String> {
     let mut all: Vec<String> = server.get("/").await.expect(200)["paths"]
         .as_array()
@@ -44,7 +44,7 @@ async fn routes(server: &TestServer) -> Vec<String> {
     all
 }
 
-/// Ten thousand requests of nobody, over every route and method.
+/// Ten thousand unauthenticated requests over every route and method.
 #[tokio::test]
 async fn cve_2025_0426_nobody_changes_anything() {
     let server = TestServer::start().await;
@@ -59,13 +59,13 @@ async fn cve_2025_0426_nobody_changes_anything() {
     for number in 0..10_000 {
         let path = &routes[number % routes.len()];
         let method = &methods[number / routes.len() % methods.len()];
-        // Another text each time, so that whatever remembers them would grow.
+        // A different text each time, so that any cache of them would grow.
         let path = format!("{path}?fieldManager=m{number}&labelSelector=l{number}");
         let asked = server.request(method.clone(), &path).anonymous();
         let asked = asked.header("user-agent", &format!("agent-{number}")).json(&body);
         let status = asked.send().await.status.as_u16();
         assert!(status < 500 && status != 201, "{method} {path}: {status}");
-        // What is public is read; nothing else is found out.
+        // Public documents are readable; nothing else is revealed.
         let public = status == 200 && *method == Method::GET;
         let denied = matches!(status, 401 | 403 | 404 | 405);
         assert!(public || denied, "{method} {path}: {status}");
@@ -78,12 +78,12 @@ async fn cve_2025_0426_nobody_changes_anything() {
     assert!(grown < known / 50, "/metrics grew by {grown} of {known} bytes");
 }
 
-/// What is refused: never by breaking.
+/// Asserts that a rejection is not a server error.
 fn assert_no_server_error(answer: &TestResponse, what: &str) {
     assert!(answer.status.as_u16() < 500, "{what}: {} {}", answer.status, answer.json());
 }
 
-/// Tokens that are almost right, in thousands: 401 each.
+/// Thousands of nearly valid tokens: each is a 401.
 #[tokio::test]
 async fn cve_2022_23635_tokens_that_are_almost_right() {
     let (server, signer) = with_signer().await;
@@ -112,7 +112,7 @@ async fn cve_2022_23635_tokens_that_are_almost_right() {
             3 => token[at] = b'!' + random.below(94) as u8,
             _ => token[at] = 0x80 + random.below(128) as u8,
         }
-        // The last character of a signature may have bits that say nothing.
+        // The last character of a signature may contain unused bits.
         let said_nothing = at + 1 >= good.len() || token == good.as_bytes();
         let answer = ask(token.clone()).await;
         assert_no_server_error(&answer, &format!("round {round}"));
@@ -150,7 +150,7 @@ async fn cve_2022_23635_tokens_that_are_almost_right() {
         ] {
             ask(token.into_bytes()).await.fails(401, "Unauthorized");
         }
-        // Rightly signed, so that it is the claims that are judged.
+        // Correctly signed, so that the claims are evaluated.
         if let Ok(claims @ Value::Object(_)) = serde_json::from_str(part)
             && let Ok(token) = signer.sign(claims)
         {
@@ -161,7 +161,7 @@ async fn cve_2022_23635_tokens_that_are_almost_right() {
     ask(good.into_bytes()).await.expect(200);
 }
 
-/// Headers and certificates of any bytes.
+/// Headers and certificates with random bytes.
 #[tokio::test]
 async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
     let server = TestServer::start().await;
@@ -187,7 +187,7 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
     for round in 0..2_000 {
         let length = random.below(200);
         let mut value = random_bytes(&mut random, length);
-        // What HTTP itself does not let through.
+        // Bytes that HTTP does not allow.
         value.retain(|byte| *byte >= b' ' && *byte != 0x7f);
         let prefix: &[u8] = match random.below(3) {
             0 => b"Bearer ",
@@ -209,7 +209,7 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
         assert_no_server_error(&answer, &format!("round {round}"));
         assert!(answer.status.is_client_error(), "round {round}: {}", answer.status);
     }
-    // Certificates that begin well.
+    // Certificates with a valid start.
     for length in [0_usize, 1, 127, 128, 255, 65_535, 1 << 24] {
         for tag in [0x30_u8, 0x31, 0x02, 0xa0] {
             let mut der = vec![tag, 0x84];

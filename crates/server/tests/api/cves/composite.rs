@@ -1,5 +1,5 @@
-//! There is no way around the gate: every request that does more than it says needs each right, and
-//! only the verbs reach the store.
+//! No bypass of authorization: every composite request needs each permission, and only the verbs
+//! write to the store.
 
 use std::fs;
 use std::path::Path;
@@ -10,11 +10,11 @@ use windlass_testkit::pod;
 const TEAM: &str = "/api/v1/namespaces/team";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/team/leases";
 
-/// A request that is tempting to let through on a right for something near it.
+/// A request that might be allowed by a similar permission.
 struct CompositeRequest {
     what: &'static str,
     held: Value,
-    /// What the caller needs besides, or instead.
+    /// Permission that the caller needs in addition, or instead.
     needed: Value,
     method: Method,
     path: String,
@@ -181,8 +181,8 @@ async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
     }
 }
 
-/// The places that write to the store, one line each: the verbs, and two that nobody can ask anything
-/// of: the clock that ends events, and a start that records the authorities of a shared store.
+/// All code that writes to the store, one line each: the verbs, and two that take no requests:
+/// event expiry, and the startup that records the CAs of a shared store.
 const WRITERS: &[&str] = &[
     "server/src/expiry.rs",
     // Insert, replace and remove.
@@ -200,7 +200,7 @@ fn cve_2026_33343_only_verbs_write_to_the_store() {
     for part in ["server", "controllers", "node", "windlass"] {
         for file in sources(&crates.join(part).join("src")) {
             let shown = file.strip_prefix(crates).unwrap().to_str().unwrap().to_owned();
-            // Tests prepare stores as they need them.
+            // Tests may prepare stores directly.
             if shown.ends_with("/tests.rs") {
                 continue;
             }
@@ -217,7 +217,7 @@ fn cve_2026_33343_only_verbs_write_to_the_store() {
     }
     writers.sort();
     assert_eq!(writers, WRITERS);
-    // And the verbs are reached through the one chain, behind its decision.
+    // The verbs are reached only through the chain, after authorization.
     assert_eq!(routers, ["server/src/chain.rs"]);
     let chain = fs::read_to_string(crates.join("server/src/chain.rs")).unwrap();
     let at = |text: &str| chain.find(text).unwrap_or_else(|| panic!("no {text}"));

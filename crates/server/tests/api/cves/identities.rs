@@ -1,4 +1,4 @@
-//! Names are compared as they are: nothing in them is a path, and none becomes another.
+//! Names are compared literally: they are no paths, and none is normalized to another.
 
 use http_body_util::{BodyExt as _, Full};
 use tower::ServiceExt as _;
@@ -11,7 +11,7 @@ use windlass_testkit::{ISSUER, PODS, pod};
 
 const ACCOUNT: &str = "system:serviceaccount:b:c";
 
-/// Names that are not `system:serviceaccount:b:c`, though something might take them for it.
+/// Names that resemble `system:serviceaccount:b:c` but differ.
 const ALMOST: &[&str] = &[
     "system:serviceaccount:a/../b:c",
     "system:serviceaccount:./b:c",
@@ -47,7 +47,7 @@ async fn cve_2021_27099_no_name_is_read_as_a_path() {
     let path = "/api/v1/namespaces/b/secrets/hidden";
     grant_in(&server, "b", ACCOUNT, &[rule(&["get"], "", &["secrets"], &[])]).await;
     request_as(&server, ACCOUNT, Method::GET, path).send().await.expect(200);
-    // Somebody who may act as that account, and as it alone.
+    // A user who may impersonate that account only.
     let act = rule(&["impersonate"], "", &["serviceaccounts"], &["c"]);
     grant_in(&server, "b", "alice", &[act]).await;
     let as_alice = |name: &str| {
@@ -115,7 +115,7 @@ async fn cve_2021_27099_a_token_for_a_path_is_nobodys() {
     }
 }
 
-/// A node's name is the rest of its user's name, and not where that leads.
+/// A node's name is the rest of its user name, not a path.
 #[tokio::test]
 async fn cve_2021_27099_a_node_is_not_where_its_name_leads() {
     let server = TestServer::start().await;

@@ -1,4 +1,4 @@
-//! Methods, verbs and subresources that nobody knows are refused, never passed over.
+//! Unknown methods, verbs and subresources are rejected, never ignored.
 
 use super::*;
 use windlass_testkit::pod;
@@ -8,7 +8,7 @@ const METHODS: &[&str] = &[
     "GETT", "M-SEARCH", "X", "*",
 ];
 
-/// Somewhere for each way a request can go.
+/// One path for each kind of route.
 const PLACES: &[&str] = &[
     "/api/v1/namespaces/team/secrets",
     "/api/v1/namespaces/team/secrets/hidden",
@@ -53,7 +53,8 @@ async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
         for path in PLACES {
             let resource = path.split('/').count() > 3 && !path.starts_with("/openapi");
-            // May do anything at all; every verb there is; nothing; is nobody.
+            // Callers with all permissions, with all existing verbs, with none, and
+            // unauthenticated.
             let answer = server.request(method.clone(), path).json(&body).send().await;
             let code = answer.status.as_u16();
             assert!(matches!(code, 404 | 405), "{method} {path}: {code}");
@@ -76,7 +77,7 @@ async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
     assert_eq!(server.revision(), before);
 }
 
-/// A part of an object that does not exist is not the object.
+/// An unknown subresource is not the object.
 #[tokio::test]
 async fn cve_2026_30836_a_subresource_that_nobody_knows_is_denied() {
     let server = world().await;
@@ -122,7 +123,7 @@ async fn cve_2026_30836_a_subresource_that_nobody_knows_is_denied() {
     assert_eq!(server.revision(), before);
 }
 
-/// A rule about verbs, kinds or groups that do not exist gives nothing that does.
+/// A rule for nonexistent verbs, kinds or groups grants nothing that exists.
 #[tokio::test]
 async fn cve_2026_30836_rules_that_name_nothing_give_nothing() {
     let server = world().await;
@@ -139,14 +140,14 @@ async fn cve_2026_30836_rules_that_name_nothing_give_nothing() {
             let path = format!("/api/v1/namespaces/team/{path}");
             let answer = request_as(&server, "odd", method.clone(), &path).send().await;
             let code = answer.status.as_u16();
-            // `other` is how a method is called that has no verb: allowed, it is still no method.
+            // `other` is the verb of unknown methods: even if allowed, the method is rejected.
             let refused = code == 403 || (method.as_str() == "OTHER" && code == 405);
             assert!(refused, "{method} {path}: {code}");
         }
     }
 }
 
-/// The compiler refuses a match with a catch-all in the code that decides about access.
+/// The compiler rejects catch-all matches in access decisions.
 #[test]
 fn cve_2026_30836_what_decides_about_access_has_no_catch_all() {
     let chain = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/chain");

@@ -1,4 +1,4 @@
-//! A namespace is part of every name: rights and references in one say nothing of another.
+//! Permissions and references in one namespace do not apply to another.
 
 use super::*;
 use windlass_testkit::{ISSUER, pod};
@@ -9,7 +9,7 @@ fn base(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}")
 }
 
-/// What the owner of a namespace asks of one: everything there is to do with what it holds.
+/// Returns all requests that the owner of a namespace could make in one.
 fn requests(namespace: &str) -> Vec<(Method, String, Value)> {
     let base = base(namespace);
     let mut all = Vec::new();
@@ -80,7 +80,7 @@ async fn cve_2021_34824_rights_end_with_their_namespace() {
     }
 }
 
-/// The path decides, and a body that says another namespace is an error.
+/// The path decides; another namespace in the body is an error.
 #[tokio::test]
 async fn cve_2021_34824_a_body_does_not_lead_into_another_namespace() {
     let server = world().await;
@@ -110,7 +110,7 @@ async fn cve_2021_34824_a_body_does_not_lead_into_another_namespace() {
     assert_eq!(server.revision(), before);
 }
 
-/// Tokens are of the account in their namespace, and bound to what is in it.
+/// Tokens belong to the account in their namespace and are bound to objects in it.
 #[tokio::test]
 async fn cve_2021_34824_tokens_stay_in_their_namespace() {
     let server = world().await;
@@ -126,15 +126,15 @@ async fn cve_2021_34824_tokens_stay_in_their_namespace() {
     let token = format!("Bearer {}", token["status"]["token"].as_str().unwrap());
     let ask = || server.request(Method::GET, "/api").header("authorization", &token).send();
     ask().await.expect(200);
-    // What happens to others of the same name does not matter to it.
+    // Objects of the same name elsewhere do not affect it.
     for (namespace, code) in [("b", 200), ("c", 200), ("a", 401)] {
         server.delete(&format!("{}/secrets/hidden", base(namespace))).await.expect(200);
         assert_eq!(ask().await.status, code, "{namespace}");
     }
 }
 
-/// A pod refers to what is in its namespace, so its node may read that and no other of the same
-/// name, also where namespaces and names are called alike.
+/// A pod references objects in its namespace, so its node may read these and no others of the same
+/// name, even if namespaces and names are equal.
 #[tokio::test]
 async fn cve_2021_34824_what_a_pod_refers_to_is_in_its_namespace() {
     let server = world().await;
@@ -168,7 +168,7 @@ async fn cve_2021_34824_what_a_pod_refers_to_is_in_its_namespace() {
         let answer = asked.header("authorization", "Bearer node-1-token").send().await;
         assert!(!answer.status.is_success() || *namespace == "a", "{path}: {}", answer.json());
     }
-    // A reference that tries to say a namespace is no name.
+    // A reference that contains a namespace is no valid name.
     let mut tricky = pod("tricky");
     tricky["spec"]["volumes"] = json!([{"name": "s", "secret": {"secretName": "../c/hidden"}}]);
     tricky["spec"]["nodeName"] = json!("node-1");

@@ -1,4 +1,4 @@
-//! No path, and no continue token, leads to what the caller may not read.
+//! No path or continue token leads to objects that the caller may not read.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +9,7 @@ use windlass_store::KeyRange;
 use super::*;
 use windlass_testkit::{config_map, version};
 
-/// What may stand in the place of a part of a path, as it is sent.
+/// Returns replacements for a path segment, as sent.
 fn path_tricks() -> Vec<String> {
     let mut all: Vec<String> = [
         "..",
@@ -57,7 +57,7 @@ fn path_tricks() -> Vec<String> {
     all
 }
 
-/// Every path that differs from `path` in one part: another in its place, or one more before it.
+/// Returns every path that differs from `path` in one segment: replaced, or one inserted before it.
 fn altered_paths(path: &str) -> Vec<String> {
     let parts: Vec<&str> = path.split('/').skip(1).collect();
     let mut all = Vec::new();
@@ -73,7 +73,7 @@ fn altered_paths(path: &str) -> Vec<String> {
     all
 }
 
-/// The answer as far as it is there; of a watch, which has no end, what comes at once.
+/// Reads the response; for an endless watch, the immediately available part.
 async fn read_available(asked: TestRequest<'_>) -> (u16, Vec<u8>) {
     let (status, _, mut body) = asked.open().await;
     let mut read = Vec::new();
@@ -109,7 +109,7 @@ async fn cve_2022_3162_a_reader_of_one_resource_in_one_namespace_reads_nothing_e
     assert_eq!(server.revision(), before);
 }
 
-/// What cannot be a name is refused before anything is looked up by it.
+/// Invalid names are rejected before any lookup.
 #[tokio::test]
 async fn cve_2022_3162_no_key_is_made_of_what_is_no_name() {
     let server = TestServer::start().await;
@@ -133,7 +133,7 @@ async fn cve_2022_3162_no_key_is_made_of_what_is_no_name() {
             for method in [Method::GET, Method::PUT, Method::DELETE] {
                 let asked = server.request(method.clone(), &path).json(&json!({}));
                 let (status, body) = read_available(asked).await;
-                // The old paths know one method; names of things are not reached there.
+                // Deprecated watch paths support one method and do not lead to objects.
                 let wanted = match path.contains("/watch/") && method != Method::GET {
                     true if code == 400 => 405,
                     _ => code,
@@ -145,7 +145,7 @@ async fn cve_2022_3162_no_key_is_made_of_what_is_no_name() {
     }
 }
 
-/// The administrator may write anywhere, and yet every key has its kind, its namespace and its name.
+/// The administrator may write anywhere, yet every key has its kind, namespace and name.
 #[tokio::test]
 async fn cve_2022_3162_keys_stay_under_their_prefix() {
     let server = with_namespaces(&["team"]).await;
@@ -248,7 +248,7 @@ async fn cve_2022_3162_continue_tokens_stay_in_their_list() {
         }
     }
     assert!(pages > 0, "no token was right: nothing was tried");
-    // A token of one's own list opens no other list.
+    // A continue token of one list does not give access to another.
     let first = request_as(&server, "lister", Method::GET, &format!("{maps}?limit=1")).send().await;
     let token = first.expect(200)["metadata"]["continue"].as_str().unwrap().to_owned();
     for other in ["/api/v1/configmaps", "/api/v1/namespaces/team/secrets"] {
@@ -257,8 +257,8 @@ async fn cve_2022_3162_continue_tokens_stay_in_their_list() {
     }
 }
 
-/// Whoever may do everything in a namespace is nobody outside it: a path that puts a kind of the
-/// cluster into a namespace names nothing.
+/// All permissions in a namespace grant nothing outside: a namespaced path to a cluster-scoped kind
+/// does not exist.
 #[tokio::test]
 async fn cve_2022_3162_rights_in_a_namespace_reach_nothing_of_the_cluster() {
     let server = with_namespaces(&["team"]).await;
@@ -289,7 +289,7 @@ async fn cve_2022_3162_rights_in_a_namespace_reach_nothing_of_the_cluster() {
         assert_eq!(asked.status, 403, "{outside}");
     }
     assert!(tried > 100, "only {tried} requests");
-    // The namespace itself is in itself, as in Kubernetes, and it alone.
+    // As in Kubernetes, a namespace is inside itself, and it alone.
     request_as(&server, "owner", Method::GET, "/api/v1/namespaces/team").send().await.expect(200);
     request_as(&server, "owner", Method::GET, "/api/v1/namespaces/other")
         .send()
@@ -297,7 +297,7 @@ async fn cve_2022_3162_rights_in_a_namespace_reach_nothing_of_the_cluster() {
         .fails(403, "Forbidden");
 }
 
-/// The kinds outside namespaces, as (path of the group, plural).
+/// Returns the cluster-scoped kinds as (path of the group, plural).
 async fn cluster_kinds(server: &TestServer) -> Vec<(String, String)> {
     let groups = server.get("/apis").await.expect(200);
     let mut places = vec!["/api/v1".to_owned()];

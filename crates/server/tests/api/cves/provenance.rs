@@ -1,5 +1,5 @@
-//! Whatever somebody makes in a namespace of theirs, it gives them nothing outside it: it is the place
-//! of an object that counts, and not what it is called or says of itself.
+//! Objects that a user creates in their namespace grant nothing outside it: the location of an
+//! object counts, not its name or contents.
 
 use super::*;
 use crate::access::GROUP;
@@ -7,7 +7,7 @@ use crate::access::GROUP;
 const TEAM: &str = "/api/v1/namespaces/team";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 
-/// Everything that `user` may do, as the server sees it.
+/// Returns all permissions of `user`, as the server reports them.
 async fn rights(server: &TestServer, user: &str) -> Vec<Value> {
     let mut all = Vec::new();
     for namespace in ["team", "other", "kube-system", "kube-public", "default"] {
@@ -21,7 +21,7 @@ async fn rights(server: &TestServer, user: &str) -> Vec<Value> {
     all
 }
 
-/// `user` is the administrator of the namespace `team`.
+/// Starts a server where `user` administers the namespace `team`.
 async fn with_owner(user: &str) -> TestServer {
     let server = with_namespaces(&["team", "other"]).await;
     let bound = binding("owner", "ClusterRole", "admin", user);
@@ -76,7 +76,7 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
         let asked =
             request_as(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
         let answer = asked.send().await;
-        // Whether it may be made at all is for the kind's rules to say; most may.
+        // The kind's own rules may reject some; most are accepted.
         assert!(matches!(answer.status.as_u16(), 201 | 403 | 422), "{kind}: {}", answer.json());
     }
     assert_eq!(rights(&server, "owner").await, before);
@@ -91,7 +91,7 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
     asked.send().await.fails(403, "Forbidden");
 }
 
-/// Accounts that are called as the server's own controllers are, but live elsewhere.
+/// Service accounts named like the server's controllers, but in another namespace.
 #[tokio::test]
 async fn ghsa_8rvj_mm4h_c258_a_name_of_a_controller_is_not_its_rights() {
     let server = with_owner("owner").await;
@@ -112,7 +112,7 @@ async fn ghsa_8rvj_mm4h_c258_a_name_of_a_controller_is_not_its_rights() {
         let user = format!("system:serviceaccount:kube-system:team:{name}");
         assert_eq!(rights(&server, &user).await, plain, "{name}");
     }
-    // With a real token, too.
+    // Also with a real token.
     let account = json!({"metadata": {"name": "namespace-controller"}});
     let accounts = format!("{TEAM}/serviceaccounts");
     request_as(&server, "owner", Method::POST, &accounts).json(&account).send().await.expect(201);
@@ -126,7 +126,7 @@ async fn ghsa_8rvj_mm4h_c258_a_name_of_a_controller_is_not_its_rights() {
     }
 }
 
-/// Roles and bindings that a namespace's administrator may write, and what they must not come to.
+/// Roles and bindings that a namespace administrator may write, and their limits.
 #[tokio::test]
 async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     let server = with_owner("owner").await;
@@ -150,7 +150,7 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     ] {
         post(path.clone(), body).await.fails(403, "Forbidden");
     }
-    // What they hold they may give to anybody, in the namespace: it is no more than they hold.
+    // They may grant what they hold to anybody within the namespace.
     let mut shared = binding("shared", "ClusterRole", "admin", "system:anonymous");
     shared["subjects"] = json!([
         {"apiGroup": GROUP, "kind": "Group", "name": "system:authenticated"},
@@ -164,7 +164,7 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
         .await
         .fails(403, "Forbidden");
     request_as(&server, "owner", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
-    // A role that others are put together from by its label takes the rights it holds.
+    // Labelling a role for aggregation requires the permissions it contains.
     let write = rule(&["create", "update", "patch"], GROUP, &["clusterroles"], &[]);
     crate::access::grant(&server, "maker", "maker", &[write]).await;
     let mut part = role("part", &[rule(&["*"], "", &["nodes"], &[])]);

@@ -1,11 +1,11 @@
-//! `docs/track-record.md` says which test guards against what: it must be true.
+//! `docs/track-record.md` must name the actual tests.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Every test that is named after a vulnerability is in the list, and every listed test exists in
-/// the file that is named.
+/// Every test named after a vulnerability is listed, and every listed test exists in the named
+/// file.
 #[test]
 fn the_track_record_is_true() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();

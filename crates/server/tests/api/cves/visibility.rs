@@ -1,5 +1,5 @@
-//! What was authorized is what is done: whatever the query says, twice or oddly, a list, a watch and
-//! the gets show the same, and none of them more than the caller may see.
+//! The authorized request is the executed one: with any query, duplicate or odd, list, watch and
+//! get show the same objects, and never more than the caller may read.
 
 use futures::FutureExt as _;
 use http_body_util::BodyExt as _;
@@ -10,7 +10,7 @@ use windlass_testkit::{PODS, names, pod};
 const TEAM: &str = "/api/v1/namespaces/team/configmaps";
 const OLD: &str = "/api/v1/watch/namespaces/team/configmaps";
 
-/// What an answer shows: the names of a list, or of the events that begin a watch.
+/// Objects visible in a response: the names of a list, or of the initial events of a watch.
 #[derive(Debug, PartialEq)]
 enum VisibleObjects {
     Refused(u16),
@@ -42,7 +42,7 @@ async fn read_visible(server: &TestServer, user: &str, path: &str) -> VisibleObj
     VisibleObjects::Watched(events.map(|event| name(&event["object"])).collect())
 }
 
-/// Three maps in `team`, and users with one right each: who may see one, list, watch or get.
+/// Three ConfigMaps in `team`, and users who may read one, list, watch or get.
 async fn visibility_server() -> TestServer {
     let server = with_namespaces(&["team", "other"]).await;
     for name in ["a", "b"] {
@@ -62,7 +62,7 @@ async fn visibility_server() -> TestServer {
     server
 }
 
-/// Selectors in every form, and what somebody who may see `a` alone is shown.
+/// Selectors in every form, and what a user who may read only `a` sees.
 const SELECTORS: &[(&str, Option<&[&str]>)] = &[
     ("", None),
     ("fieldSelector=metadata.name%3Da", Some(&["a"])),
@@ -110,12 +110,12 @@ async fn cve_2026_73499_lists_watches_and_gets_show_the_same() {
                 assert_eq!(watched, VisibleObjects::Watched(owned(names)), "{query}");
             }
             None => {
-                // A selector that cannot be read pins nothing, so it is not even looked at.
+                // An invalid selector requires no name, so access is denied before it is reported.
                 assert_eq!(listed, VisibleObjects::Refused(403), "{query}");
                 assert_eq!(watched, VisibleObjects::Refused(403), "{query}");
             }
         }
-        // Who may see all is shown the same by both ways, and each object by itself.
+        // A user who may read all sees the same by both, and each object by itself.
         let listed = read_visible(&server, "reader", &format!("{TEAM}?{query}")).await;
         let watched = read_visible(&server, "reader", &format!("{TEAM}?watch=1&{query}")).await;
         match (listed, watched) {
@@ -137,7 +137,7 @@ async fn cve_2026_73499_lists_watches_and_gets_show_the_same() {
     }
 }
 
-/// `watch` is said twice, or neither yes nor no: what is done is what the caller may do.
+/// `watch` is given twice, or is neither true nor false: the executed verb is the authorized one.
 #[tokio::test]
 async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
     let server = visibility_server().await;
@@ -172,7 +172,7 @@ async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
         }
         let seen = read_visible(&server, "getter", &path).await;
         assert_eq!(seen, VisibleObjects::Refused(403), "{query}");
-        // One object is got, whatever the query says of watching.
+        // A single object is read with get, whatever the query says.
         let path = format!("{TEAM}/a?{query}");
         assert_eq!(
             read_visible(&server, "getter", &path).await,
@@ -189,7 +189,7 @@ async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
     }
 }
 
-/// The old paths are watches, by whatever method, and of no part of an object.
+/// Deprecated watch paths are watches with any method, and never of a subresource.
 #[tokio::test]
 async fn cve_2026_73499_old_watch_paths_are_watches_and_nothing_else() {
     let server = visibility_server().await;
@@ -253,7 +253,7 @@ async fn cve_2026_73499_a_collection_is_deleted_as_far_as_it_was_authorized() {
     assert_eq!(names(&server.get(TEAM).await.expect(200)), ["b", "hidden"]);
 }
 
-/// Nodes see by the selector that they were authorized for, and not by the second one.
+/// Nodes see by the authorized selector, not by the second one.
 #[tokio::test]
 async fn cve_2026_73499_a_node_that_says_two_selectors_sees_by_the_first() {
     let server = TestServer::start().await;

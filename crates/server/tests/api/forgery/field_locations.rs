@@ -1,24 +1,24 @@
-//! Every place of a type, from the schema: fields that an object has, fields it could have, and some it cannot.
+//! All field locations of a type, from the schema: present fields, absent ones, and unknown ones.
 
 use serde_json::{Map, Value, json};
 use windlass_api::schema::{Schema, ValueShape};
 
-/// A place in an object, and what sort of thing stands there.
+/// A field location in an object, and the type of its value.
 pub struct FieldLocation {
-    /// The keys that lead there; `0` is the first element of a list.
+    /// Keys that lead there; `0` is the first element of a list.
     pub at: Vec<String>,
-    /// `None` for a field that the schema does not know.
+    /// `None` for a field unknown to the schema.
     pub shape: Option<ValueShape>,
 }
 
-/// One thing to do to an object: a value for a place, or nothing there any more.
+/// A change to an object: a value for a field, or its removal.
 #[derive(Clone, Debug)]
 pub struct FieldChange {
     pub at: Vec<String>,
     pub value: Option<Value>,
 }
 
-/// All places of a type, the type itself excepted.
+/// Returns all field locations of a type, except the type itself.
 pub fn for_type(type_name: &str) -> Vec<FieldLocation> {
     let mut places = Vec::new();
     let id = Schema::get().lookup(type_name).unwrap();
@@ -50,7 +50,7 @@ fn walk(shape: &ValueShape, at: &mut Vec<String>, places: &mut Vec<FieldLocation
     }
 }
 
-/// A value of the right type that nobody asked for.
+/// Returns a forged value of the right type.
 pub fn forged_value(shape: Option<&ValueShape>) -> Value {
     let Some(shape) = shape else { return json!("forged") };
     match shape {
@@ -79,7 +79,7 @@ impl FieldChange {
         format!("{} = {}", pointer(&self.at), value.chars().take(120).collect::<String>())
     }
 
-    /// The object with the change made, and with what leads to the place if that is missing.
+    /// Returns the object with the change applied, creating missing parents.
     pub fn apply_to(&self, object: &Value) -> Value {
         let mut changed = object.clone();
         set_value(&mut changed, &self.at, self.value.as_ref());

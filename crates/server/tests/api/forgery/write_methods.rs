@@ -1,4 +1,4 @@
-//! The ways to send a change to an object.
+//! Methods to send a change to an object.
 
 use http::Method;
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::field_locations::{FieldChange, pointer};
 use windlass_testkit::{TestResponse, TestServer};
 
-/// Who owns the fields that are set.
+/// Field manager of the forged fields.
 pub const MANAGER: &str = "forger";
 
 /// How a change is sent.
@@ -16,10 +16,10 @@ pub enum WriteMethod {
     Json,
     Merge,
     Strategic,
-    /// As [`WriteMethod::Strategic`], with lists and maps that say they take the place of what is there.
+    /// Like [`WriteMethod::Strategic`], with `$patch: replace` on lists and maps.
     StrategicReplace,
     Apply,
-    /// Only what is changed, and so the end of all else that the manager owns.
+    /// Applies only the changed fields, which removes all others of the manager.
     ApplyAlone,
 }
 
@@ -46,7 +46,7 @@ impl WriteMethod {
         }
     }
 
-    /// What is sent to turn `current` into `target`, which differs from it by `changes`.
+    /// Returns the body that turns `current` into `target`, which differs by `changes`.
     pub fn body(self, current: &Value, target: &Value, changes: &[FieldChange]) -> Value {
         match self {
             WriteMethod::Put => target.clone(),
@@ -67,7 +67,7 @@ impl WriteMethod {
     }
 }
 
-/// Sends a body to the place of an object as the bearer of `token`.
+/// Sends a body to an object's endpoint as the bearer of `token`.
 pub async fn send(
     server: &TestServer,
     token: &str,
@@ -88,7 +88,7 @@ pub async fn send(
     asked.header("content-type", how.media()).json(body).send().await
 }
 
-/// A JSON patch that makes each change where something of what leads to its place is there.
+/// Returns a JSON patch that makes each change, at the first missing parent if there is one.
 fn operations(current: &Value, target: &Value, changes: &[FieldChange]) -> Value {
     let mut done = current.clone();
     let mut all = Vec::new();
@@ -110,7 +110,7 @@ fn operations(current: &Value, target: &Value, changes: &[FieldChange]) -> Value
     Value::Array(all)
 }
 
-/// Nothing but what leads to the changes. Lists stand in it whole.
+/// Returns only the parents of the changes; lists are complete.
 fn merged(target: &Value, changes: &[FieldChange]) -> Value {
     let mut patch = Value::Object(Map::new());
     for change in changes {
@@ -126,7 +126,7 @@ fn replace_all(patch: &mut Value, outermost: bool) {
     match patch {
         Value::Object(map) => {
             map.values_mut().for_each(|inner| replace_all(inner, false));
-            // Not what only leads to the place: the rest of the object is to stay.
+            // Excludes parents: the rest of the object must stay.
             if !outermost && map.values().all(|inner| !inner.is_object()) {
                 map.insert("$patch".into(), json!("replace"));
             }
@@ -138,7 +138,7 @@ fn replace_all(patch: &mut Value, outermost: bool) {
     }
 }
 
-/// The object without what the server owns, unless that is what is changed.
+/// Returns the object without server-owned fields, except changed ones.
 fn applied(target: &Value, changes: &[FieldChange]) -> Value {
     const OWNED: [&str; 7] = [
         "managedFields",

@@ -5,21 +5,21 @@ use windlass_api::schema::{MergeStrategy, ObjectType, Schema, SchemaField, TypeI
 use windlass_server::limits;
 use windlass_server::{Kind, Scope, ServedVersion};
 
-/// What the elements of a long list look like.
+/// Contents of the elements of a long list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ElementPattern {
     Distinct,
     Same,
-    /// Objects without fields; texts without characters.
+    /// Objects without fields; empty strings.
     Empty,
-    /// Texts and numbers that no rule allows.
+    /// Strings and numbers that no rule allows.
     Wrong,
 }
 
 pub const ALL: [ElementPattern; 4] =
     [ElementPattern::Distinct, ElementPattern::Same, ElementPattern::Empty, ElementPattern::Wrong];
 
-/// A step from an object towards a list or map in it.
+/// A step of the path to a list or map.
 #[derive(Clone, Debug, PartialEq)]
 enum FieldStep {
     Field(&'static str),
@@ -32,7 +32,7 @@ enum FieldStep {
 pub struct ListField {
     pub kind: &'static Kind,
     pub served: &'static ServedVersion,
-    /// The type that has the field, and the field.
+    /// Type that has the field, and name of the field.
     pub field: (&'static str, &'static str),
     path: Vec<FieldStep>,
     shape: ValueShape,
@@ -51,18 +51,18 @@ impl ListField {
         text
     }
 
-    /// Whether only the status can be written with it.
+    /// Returns true if the field can be written only through the status.
     pub fn in_status(&self) -> bool {
         self.path.first() == Some(&FieldStep::Field("status"))
             && self.kind.subresource("status").is_some()
     }
 
-    /// Where objects of the kind are created.
+    /// Returns the path to create objects of the kind.
     pub fn collection(&self) -> String {
         self.collection_in(self.served)
     }
 
-    /// The same in the version that [`minimal`] objects have.
+    /// Returns the same in the version of [`minimal`] objects.
     pub fn stored_collection(&self) -> String {
         self.collection_in(self.kind.stored())
     }
@@ -81,7 +81,8 @@ impl ListField {
         format!("{root}{namespace}/{}", self.kind.plural)
     }
 
-    /// An object that has `count` elements here, or fewer if a body has no room for them.
+    /// Returns an object with `count` elements here, or fewer if the body limit does not allow
+    /// them.
     pub fn object(&self, name: &str, elements: ElementPattern, count: usize) -> (Value, usize) {
         let schema = Schema::get();
         let (shape, is_map) = match &self.shape {
@@ -109,7 +110,7 @@ impl ListField {
         (object, count)
     }
 
-    /// Turns the list around, so that every element has another place.
+    /// Reverses the list, so that every element moves.
     pub fn reverse(&self, object: &mut Value) {
         let mut at = object;
         for step in &self.path {
@@ -124,7 +125,7 @@ impl ListField {
         }
     }
 
-    /// The fields by which the elements are told apart.
+    /// Returns the fields that identify the elements.
     fn keys(&self) -> Vec<&'static str> {
         let schema = Schema::get();
         let of = schema.get_type(schema.lookup(self.field.0).unwrap());
@@ -135,13 +136,13 @@ impl ListField {
     }
 }
 
-/// Of a body of 3 MiB, what is left for the list.
+/// Bytes left for the list in a body of 3 MiB.
 const ROOM: usize = limits::BODY - 64 * 1024;
 
-/// The same of a question.
+/// The same for bodies of reviews.
 const ROOM_IN_QUESTIONS: usize = limits::SMALL_BODY - 16 * 1024;
 
-/// Every list and map field of a kind in one version.
+/// Returns every list and map field of a kind in one version.
 pub fn places(kind: &'static Kind, served: &'static ServedVersion) -> Vec<ListField> {
     let schema = Schema::get();
     let id = schema.lookup(served.type_name).unwrap();
@@ -161,7 +162,7 @@ struct ListFieldSearch {
 
 impl ListFieldSearch {
     fn object(&mut self, schema: &'static Schema, id: TypeId) {
-        // A type that holds itself is entered once.
+        // A recursive type is entered once.
         if self.above.contains(&id) {
             return;
         }
@@ -200,7 +201,7 @@ impl ListFieldSearch {
     }
 }
 
-/// One element. Objects get their keys, what they require, and a few fields more.
+/// Returns one element. Objects get their keys, required fields, and a few more.
 fn element(
     schema: &Schema,
     shape: &ValueShape,
@@ -250,7 +251,7 @@ fn object(
     let mut fields = Map::new();
     let is_key = |field: &SchemaField| keys.contains(&field.name);
     for field in of.fields.iter().filter(|f| is_key(f) || (f.required && depth > 0)) {
-        // A key tells elements apart, whatever else it says.
+        // Keys must stay unique, whatever their contents.
         let elements = if is_key(field) && elements == ElementPattern::Wrong {
             ElementPattern::Distinct
         } else {
@@ -269,7 +270,7 @@ fn object(
     fields.into()
 }
 
-/// Puts `long` at the end of the path, and on the way there what is required.
+/// Sets `long` at the end of the path, creating required fields on the way.
 fn put(schema: &Schema, shape: &ValueShape, value: &mut Value, path: &[FieldStep], long: Value) {
     let Some((step, rest)) = path.split_first() else {
         *value = long;
@@ -299,7 +300,7 @@ fn put(schema: &Schema, shape: &ValueShape, value: &mut Value, path: &[FieldStep
     }
 }
 
-/// The least object of a kind that is accepted.
+/// Returns a minimal accepted object of a kind.
 pub fn minimal(kind: &Kind, name: &str) -> Value {
     let mut object = match kind.name {
         "Pod" => json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}),

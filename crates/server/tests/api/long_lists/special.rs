@@ -1,4 +1,4 @@
-//! Requests that are long in other ways than by one list, and what the server answers meanwhile.
+//! Requests that are large in other ways, and the server's responsiveness meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ async fn objects_too_large_to_store_are_not_validated() {
     let large = request(json!(vec!["!"; 700_000]));
     let refused = server.post(REQUESTS, &large).await.fails(413, "RequestEntityTooLarge");
     assert!(refused.starts_with("etcdserver: request is too large"), "{refused}");
-    // The same rule holds for a change.
+    // The same rule holds for an update.
     server.post(MAPS, &config_map("m")).await.expect(201);
     let mut map = config_map("m");
     map["data"]["not a key"] = json!("x".repeat(2 << 20));
@@ -70,7 +70,8 @@ async fn bodies_of_questions_and_options_are_small() {
     delete.send().await.fails(413, "RequestEntityTooLarge");
 }
 
-/// Four requests that take long, on one worker: without threads of their own, `/readyz` would wait for all of them.
+/// Four slow requests on one worker: without separate threads, `/readyz` would wait for all of
+/// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn others_are_answered_while_large_bodies_are_worked_on() {
     let server = Arc::new(TestServer::start().await);
@@ -127,7 +128,7 @@ async fn keys_that_stand_twice_below_long_keys() {
         .header("content-type", "application/json")
         .raw_body(body);
     trials.time("twice below a long key", "create", count, send.send()).await;
-    // Fields that do not exist, with long names.
+    // Unknown fields with long names.
     let unknown: String = (0..4_000).map(|i| format!("\"{i}{long:.600}\":1,")).collect();
     let body = format!("{{\"metadata\":{{{unknown}\"x\":3}}}}");
     let path = format!("{MAPS}?fieldValidation=Strict");
@@ -167,7 +168,7 @@ async fn metadata_that_repeats_itself() {
         let mut map = config_map(&name);
         let keys = (0..managers).map(|i| (format!("k{i}"), json!("v")));
         map["data"] = keys.collect::<Map<_, _>>().into();
-        // Who changes the data owns it; so the managers come after that.
+        // The writer of the data owns it, so the managers are added afterwards.
         server.put(&format!("{MAPS}/{name}"), &map).await.expect(200);
         map["metadata"]["managedFields"] = (0..managers).map(|i| manager(i, operation)).collect();
         let own = format!("{MAPS}/{name}");

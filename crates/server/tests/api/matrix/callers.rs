@@ -1,4 +1,4 @@
-//! The callers of the matrix, and the objects they ask for.
+//! Callers of the matrix, and the objects they request.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use windlass_server::TokenFile;
 use super::certificates;
 use windlass_testkit::TestServer;
 
-/// Stands in objects that must not be given away.
+/// Content of objects that must not leak.
 pub const CANARY: &str = "canary-8d1f";
-/// The same, as secrets hold it.
+/// The same in base64, as in secrets.
 pub const CANARY_BASE64: &str = "Y2FuYXJ5LThkMWY";
 
-/// A server with objects in it, and callers.
+/// A server with objects and callers.
 pub struct MatrixFixture {
     pub server: TestServer,
     pub callers: Vec<TestCaller>,
 }
 
-/// Somebody with a credential, or without.
+/// A caller with or without a credential.
 pub struct TestCaller {
     pub name: &'static str,
     token: Option<String>,
@@ -111,7 +111,7 @@ async fn objects(server: &TestServer) {
         .await;
 }
 
-/// A pod on a node; the one on node-1 uses what is called `used`.
+/// Returns a pod on a node; the one on node-1 uses the objects named `used`.
 fn pod(name: &str, node: &str) -> Value {
     let volumes = if node == "node-1" {
         let certificate = json!({"signerName": "example.com/x", "keyType": "ECDSAP256", "credentialBundlePath": "b"});
@@ -238,7 +238,7 @@ async fn token(server: &TestServer, namespace: &str, spec: Value) -> String {
     made["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// A token whose pod is gone.
+/// Returns a token whose pod was deleted.
 async fn orphaned_token(server: &TestServer) -> String {
     let pods = "/api/v1/namespaces/team/pods";
     create_object(

@@ -1,4 +1,4 @@
-//! The kinds of certificates in the matrix: their objects, those who decide on them, and what is asked.
+//! The certificate kinds in the matrix: objects, approvers and signers, and requests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,8 @@ use windlass_testkit::TestServer;
 const GROUP: &str = "/apis/certificates.k8s.io/v1";
 const ANCHOR: &str = include_str!("../conformance/fixtures/ca-p256.pem");
 
-/// Users who may write all subresources, and act for the signers that their name says: (user, verb, signer).
+/// Users who may write all subresources and act for the signers in their name: (user, verb,
+/// signer).
 pub const DECIDERS: &[(&str, &str, &str)] = &[
     ("decider-of-nothing", "approve", ""),
     ("approver-x", "approve", "example.com/x"),
@@ -23,7 +24,7 @@ pub const DECIDERS: &[(&str, &str, &str)] = &[
     ("attester-x", "attest", "example.com/x"),
 ];
 
-/// Makes the deciders' roles, and objects to decide on.
+/// Creates the roles of the deciders, and the objects to decide on.
 pub async fn prepare(server: &TestServer) {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     for (user, verb, signer) in DECIDERS {
@@ -86,7 +87,7 @@ fn bundle(name: &str, signer: &str) -> Value {
     bundle
 }
 
-/// For the pod of a node, as that node would ask.
+/// Creates a request for the pod of a node, as that node.
 async fn pod_request(server: &TestServer, name: &str, node: &str) -> Value {
     let stub = include_bytes!("../conformance/fixtures/pcr-p256.stub.der");
     let account = if node == "node-1" { "build" } else { "default" };
@@ -104,7 +105,7 @@ async fn pod_request(server: &TestServer, name: &str, node: &str) -> Value {
     })
 }
 
-/// What is asked of these kinds.
+/// Returns the requests on these kinds.
 pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
     let mut all = Vec::new();
     let place = |collection, name, shown, new| ResourceLocation { collection, name, shown, new };
@@ -161,7 +162,7 @@ pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
     all
 }
 
-/// A condition is put on a request, by every way there is.
+/// Sets a condition on a request, by every write method.
 async fn decision(
     world: &MatrixFixture,
     path: &str,

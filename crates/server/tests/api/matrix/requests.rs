@@ -1,4 +1,4 @@
-//! Everything that is asked in the matrix.
+//! All requests of the matrix.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use windlass_testkit::TestResponse;
 /// One line of the table.
 pub struct MatrixRequest {
     pub verb: &'static str,
-    /// What it is about, as the table has it.
+    /// Description of the request in the table.
     pub what: String,
     method: Method,
     path: String,
@@ -18,7 +18,7 @@ pub struct MatrixRequest {
 }
 
 impl MatrixRequest {
-    /// Asks as somebody; writes as a dry run or in earnest.
+    /// Sends the request as a caller; writes as a dry run or for real.
     pub async fn send(
         &self,
         world: &MatrixFixture,
@@ -46,7 +46,7 @@ impl MatrixRequest {
         if self.verb != "watch" {
             return asked.send().await;
         }
-        // A watch that began has been allowed; it is not waited for.
+        // A started watch was allowed; its end is not awaited.
         let (status, headers, body) = asked.open().await;
         let body = if status == http::StatusCode::OK {
             bytes::Bytes::new()
@@ -57,12 +57,12 @@ impl MatrixRequest {
     }
 }
 
-/// Where a kind is, and which of its objects is asked for.
+/// Path of a kind, and the requested object.
 pub struct ResourceLocation {
     pub collection: &'static str,
     pub name: &'static str,
     pub new: Value,
-    /// How the table calls it.
+    /// Name of the location in the table.
     pub shown: &'static str,
 }
 
@@ -211,7 +211,7 @@ pub fn patches(path: &str, shown: &str, merge: &Value, json: &Value) -> Vec<Matr
     .collect()
 }
 
-/// Lists and watches of one object, and of one node's.
+/// Returns lists and watches restricted to one object or to one node's objects.
 fn narrowed() -> Vec<MatrixRequest> {
     let mut all = Vec::new();
     for (what, path) in [

@@ -1,4 +1,5 @@
-//! A node sees its own and what its pods need, and nothing of another node: by get, list and watch alike.
+//! A node sees its own objects and those its pods need, and nothing of another node, by get, list
+//! and watch.
 
 use super::*;
 use windlass_testkit::{PODS, names};
@@ -12,7 +13,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/le
 const CSI_NODES: &str = "/apis/storage.k8s.io/v1/csinodes";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// Two nodes, each with a pod and everything that one refers to, in the same namespace.
+/// Two nodes, each with a pod and all objects it references, in the same namespace.
 async fn two_nodes() -> TestServer {
     let server = TestServer::start().await;
     for node in ["node-1", "node-2"] {
@@ -68,7 +69,7 @@ async fn each_node_gets_its_own() {
             let missing = NodeClient(&server, node).get(&format!("{kind}/missing")).await;
             let message = missing.fails(403, "Forbidden");
             let shown = theirs.fails(403, "Forbidden");
-            // What is there is not told from what is not.
+            // Existing and missing objects are indistinguishable.
             assert_eq!(message.replace("missing", other), shown);
         }
     }
@@ -113,7 +114,7 @@ async fn cve_2026_73499_lists_watches_and_gets_of_nodes_agree() {
                 caller.get(&format!("{kind}{query}")).await.fails(403, "Forbidden");
             }
         }
-        // The old paths for watches carry no selector that counts.
+        // Selectors on deprecated watch paths do not count.
         let path = format!("/api/v1/watch/pods?{}", placed(node));
         caller.get(&path).await.fails(403, "Forbidden");
     }

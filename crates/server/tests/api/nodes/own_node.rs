@@ -1,4 +1,4 @@
-//! A node and its own Node object: every field, by every way to write it.
+//! A node's own Node object: every field, by every write method.
 
 use http_body_util::{BodyExt as _, Full};
 use tower::ServiceExt as _;
@@ -8,7 +8,7 @@ use windlass_server::User;
 use super::*;
 use windlass_testkit::MAPS;
 
-/// Every field filled in that a Node keeps.
+/// Returns a Node with every stored field set.
 fn rich() -> Value {
     json!({
         "metadata": {
@@ -41,7 +41,7 @@ fn rich() -> Value {
     })
 }
 
-/// Fields that are not there, and what a node might want them to be.
+/// Absent fields, and values that a node might set.
 fn additions() -> Vec<(&'static str, Value)> {
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone-uid"});
     vec![
@@ -65,7 +65,7 @@ fn additions() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// What a node may change of itself: through the object, through the status, or through both.
+/// Returns true if a node may change the field, through the main resource or the status.
 fn may_change(at: &str, through_status: bool) -> bool {
     let metadata = [
         "/metadata/labels/plain",
@@ -88,7 +88,7 @@ enum NodeWriteMethod {
     Strategic,
 }
 
-/// Changes one leaf of the stored object, or takes it away, or adds a field.
+/// Returns all mutations: a leaf changed or removed, or a field added.
 fn mutations(stored: &Value) -> Vec<(String, Option<Value>)> {
     let mut all = Vec::new();
     let mut found = Vec::new();
@@ -167,7 +167,7 @@ async fn write(
     }
 }
 
-/// What the server keeps for itself and what follows from every write.
+/// Removes server-owned fields and those that change with every write.
 fn bare(mut object: Value) -> Value {
     for owned in ["resourceVersion", "managedFields"] {
         object["metadata"].as_object_mut().unwrap().remove(owned);
@@ -193,7 +193,7 @@ async fn cve_2025_5187_only_listed_fields_change_by_any_way_to_write() {
                 let answer = write(node, way, path, &stored, &at, to.as_ref()).await;
                 let said = String::from_utf8_lossy(&answer.body).into_owned();
                 let case = format!("{way:?} {path} {at} {to:?}: {said}");
-                // A list entry without its key is an error that Kubernetes does not classify.
+                // A list entry without its merge key is an error that Kubernetes does not classify.
                 let keyless = said.contains("does not contain declared merge key");
                 assert!(answer.status.as_u16() < 500 || keyless, "{case}");
                 let after = server.get(NODE_1).await.expect(200);
@@ -225,7 +225,8 @@ async fn cve_2025_5187_only_listed_fields_change_by_any_way_to_write() {
     }
 }
 
-/// What steers pods, and what would have the node deleted, is refused in so many words.
+/// Asserts that changes which influence scheduling, or would delete the Node, are explicitly
+/// rejected.
 fn steered(answer: &TestResponse, at: &str, case: &str) {
     let words = if at.starts_with("/spec/taints") {
         "is not allowed to modify taints"
@@ -236,14 +237,14 @@ fn steered(answer: &TestResponse, at: &str, case: &str) {
     } else {
         return;
     };
-    // Some changes are no change at all when they come as a patch that merges lists.
+    // Some changes are no-ops when sent as a patch that merges lists.
     let merged = answer.status.is_success() && case.starts_with("Strategic");
     let refused = answer.status.as_u16() == 403 && case.contains(words);
     let malformed = matches!(answer.status.as_u16(), 400 | 422);
     assert!(refused || merged || malformed, "{case}");
 }
 
-/// The node as it was, by a deletion and a creation: some fields cannot be set back.
+/// Restores the Node by deleting and creating it, because some fields cannot be reset.
 async fn renew(server: &TestServer) -> Value {
     server.delete(NODE_1).await.expect(200);
     let release = json!([{"op": "remove", "path": "/metadata/finalizers"}]);
@@ -253,7 +254,7 @@ async fn renew(server: &TestServer) -> Value {
     server.post("/api/v1/nodes", &rich()).await.expect(201)
 }
 
-/// Ways to write that say what goes, not what is to be there.
+/// Write methods that describe removals rather than the desired state.
 #[tokio::test]
 async fn cve_2025_5187_directives_and_apply_do_not_get_around_it() {
     let server = permissive_server().await;
@@ -323,7 +324,7 @@ async fn a_node_registers_itself_only() {
         "nodes \"node-2\" is forbidden: node \"node-2\" is not allowed to set the following labels: k8s.io/a"
     );
     server.get("/api/v1/nodes/node-2").await.fails(404, "NotFound");
-    // The last one is not let through by others' deletions either.
+    // Deletions of other nodes are rejected as well.
     server.post("/api/v1/nodes", &node("node-2")).await.expect(201);
     for path in ["/api/v1/nodes/node-2", "/api/v1/nodes"] {
         let answer = first.delete(path).await;
@@ -332,7 +333,7 @@ async fn a_node_registers_itself_only() {
     server.get("/api/v1/nodes/node-2").await.expect(200);
 }
 
-/// `system:node:` is in the right group, but says of no node that it is it.
+/// `system:node:` is in the right group, but names no node.
 #[tokio::test]
 async fn a_node_without_a_name_writes_nothing() {
     let server = permissive_server().await;
@@ -374,7 +375,7 @@ async fn leases_csinodes_and_slices_of_others_are_out_of_reach() {
         let at = |object: &Value| format!("{path}/{}", name(object));
         first.put(&at(&made), &made).await.expect(200);
         if path != slices {
-            // Slices are kept apart by authorization, which knows what is stored.
+            // Authorization separates slices by the stored object.
             first.put(&at(&made_by_admin), &made_by_admin).await.fails(403, "Forbidden");
             let patch = json!({"metadata": {"annotations": {"a": "b"}}});
             first.patch(&at(&made_by_admin), "merge", &patch).await.fails(403, "Forbidden");
@@ -384,6 +385,6 @@ async fn leases_csinodes_and_slices_of_others_are_out_of_reach() {
         server.get(&at(&made_by_admin)).await.expect(200);
     }
     first.post(elsewhere, &node("node-1")).await.fails(403, "Forbidden");
-    // A PUT that creates is a creation.
+    // A PUT to a missing name is a create operation.
     first.put(&format!("{leases}/node-3"), &node("node-3")).await.fails(403, "Forbidden");
 }

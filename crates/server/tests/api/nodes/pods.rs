@@ -1,9 +1,9 @@
-//! A node and pods: mirrors of its own, reports, evictions.
+//! Pods of a node: mirror pods, status and evictions.
 
 use super::*;
 use windlass_testkit::{PODS, pod};
 
-/// The image of a pod that the node runs by itself.
+/// Returns a mirror pod of a static pod.
 fn mirror(uid: &str) -> Value {
     let mut object = pod("static-node-1");
     object["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
@@ -21,7 +21,7 @@ async fn with_node() -> (TestServer, String) {
     (server, uid)
 }
 
-/// Each rule on mirror pods, by every way to make a pod: none leaves one behind.
+/// Each rule on mirror pods, by every method of creation: none leaves a pod behind.
 #[tokio::test]
 async fn cve_2025_4563_each_rule_on_mirrors_holds_however_they_are_made() {
     let (server, uid) = with_node().await;
@@ -76,7 +76,7 @@ async fn cve_2025_4563_each_rule_on_mirrors_holds_however_they_are_made() {
     node.post(PODS, &mirror(&uid)).await.expect(201);
 }
 
-/// A pod on the node is not the node's to change, but for its status.
+/// A node may not change its pods, except for their status.
 #[tokio::test]
 async fn pods_are_not_changed_by_their_node() {
     let (server, uid) = with_node().await;
@@ -109,7 +109,7 @@ async fn pods_are_not_changed_by_their_node() {
     }
 }
 
-/// Labels, claims on devices and other nodes' pods, by every way to write a status.
+/// Labels, device claims and other nodes' pods, by every method to write a status.
 #[tokio::test]
 async fn cve_2025_4563_each_rule_on_reports_holds_however_they_are_sent() {
     let (server, _) = with_node().await;

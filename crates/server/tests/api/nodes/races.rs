@@ -1,4 +1,4 @@
-//! Rules on changes go by the object that is replaced, however many write at once.
+//! Admission compares with the object being replaced, also under concurrent writes.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ fn taint(key: &str) -> Value {
     json!([{"key": key, "effect": "NoSchedule"}])
 }
 
-/// An administrator moves taints and owners to and fro while the node sends whole objects that fit one of
-/// the states. Whatever the node's writes did, they never changed a taint or an owner.
+/// An administrator toggles taints and owners while the node sends complete objects that match one
+/// of the states. The node's writes must never change a taint or an owner.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
     let server = Arc::new(permissive_server().await);
@@ -29,7 +29,7 @@ async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
                     json!({"apiVersion": "v1", "kind": "ConfigMap", "name": key, "uid": key});
                 let patch = json!({"spec": {"taints": taint(key)},
                     "metadata": {"ownerReferences": [owner], "annotations": {"writer": "admin"}}});
-                // Whoever is told that the object changes too often comes again.
+                // Retries after conflicts.
                 while server.patch(NODE_1, "merge", &patch).await.status.as_u16() == 409 {}
                 tokio::task::yield_now().await;
             }
@@ -44,7 +44,7 @@ async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
                 let mut object = node.get(NODE_1).await.expect(200);
                 object["metadata"].as_object_mut().unwrap().remove("resourceVersion");
                 object["metadata"]["annotations"] = json!({"writer": format!("node {round}")});
-                // Half of the time for the object as it was a moment ago.
+                // Every second time with the previous object.
                 if round % 2 == 0 {
                     tokio::task::yield_now().await;
                 }
@@ -86,7 +86,7 @@ async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
     assert_eq!(checked, written + 1);
 }
 
-/// The node sends what it would like to be old, too: only what is stored counts.
+/// The node also sends a forged old state: only the stored object counts.
 #[tokio::test]
 async fn cve_2021_25735_what_is_stored_is_old_and_not_what_the_request_says() {
     let server = permissive_server().await;
@@ -96,7 +96,7 @@ async fn cve_2021_25735_what_is_stored_is_old_and_not_what_the_request_says() {
     let stale = server.post("/api/v1/nodes", &first).await.expect(201);
     let patch = json!({"spec": {"taints": taint("b")}});
     server.patch(NODE_1, "merge", &patch).await.expect(200);
-    // With the version it is from, it is outdated; without, it would bring the old taint back.
+    // With its version it is stale; without, it would restore the old taint.
     node.put(NODE_1, &stale).await.fails(409, "Conflict");
     let mut unversioned = stale.clone();
     unversioned["metadata"].as_object_mut().unwrap().remove("resourceVersion");

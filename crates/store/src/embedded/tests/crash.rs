@@ -1,4 +1,4 @@
-//! A process killed at any moment loses nothing it acknowledged.
+//! A killed process loses no acknowledged write.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command as Process, Stdio};
@@ -7,10 +7,10 @@ use super::*;
 
 const DIR: &str = "WINDLASS_STORE_CRASH_DIR";
 
-/// The victim: writes until it is killed, and says what was acknowledged.
+/// The victim process: writes until killed, and prints acknowledged writes.
 #[test]
 fn victim() {
-    // Only with a directory from `a_killed_process_loses_nothing` is this the victim.
+    // Only with a directory from `a_killed_process_loses_nothing` is this the victim process.
     let Some(dir) = std::env::var_os(DIR) else { return };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let options = EmbeddedOptions { retain_events: 50, ..EmbeddedOptions::new(dir) };
@@ -48,7 +48,7 @@ async fn a_killed_process_loses_nothing() {
             .unwrap();
         let lines = BufReader::new(victim.stdout.take().unwrap()).lines();
         let mut left = 20 + round * 35;
-        // Read to the end: what was said before the kill counts.
+        // Read to the end: everything printed before the kill counts.
         for line in lines.map_while(Result::ok) {
             let Some(rest) = line.split("acknowledged ").nth(1) else { continue };
             let Some((revision, key)) = rest.split_once(' ') else { continue };

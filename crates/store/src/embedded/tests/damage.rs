@@ -1,17 +1,17 @@
-//! Damaged files: refused by name, or harmless; never served, never a panic.
+//! Damaged files are reported by name or harmless; never served, never a panic.
 
 use std::fs;
 
 use super::*;
 
-/// A store's files, and what they hold.
+/// A store's files and their expected contents.
 struct StoreFiles {
     dir: tempfile::TempDir,
     truth: StoreSnapshot,
 }
 
 impl StoreFiles {
-    /// A store that was closed, so that all is in the database.
+    /// A closed store, with all data in the database.
     async fn closed() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = open(dir.path()).unwrap();
@@ -22,7 +22,7 @@ impl StoreFiles {
         Self { dir, truth }
     }
 
-    /// A store that died, so that all is in the write-ahead log.
+    /// A crashed store, with all data in the write-ahead log.
     async fn crashed() -> Self {
         let live = tempfile::tempdir().unwrap();
         let store = open(live.path()).unwrap();
@@ -34,7 +34,7 @@ impl StoreFiles {
         Self { dir, truth }
     }
 
-    /// Opens a copy with one file changed. True if the damage was noticed.
+    /// Opens a copy with one file changed. Returns true if the damage was detected.
     async fn check_damage(
         &self,
         file: &str,
@@ -81,11 +81,11 @@ async fn a_flipped_bit_in_the_log_is_never_served() {
     flip_bits(&specimen, "windlass.db-wal", 1499).await;
 }
 
-/// Flips one bit in every so many bytes, each in a copy of its own.
+/// Flips one bit at every `step` bytes, each in a separate copy.
 async fn flip_bits(specimen: &StoreFiles, file: &str, step: usize) {
     let length = fs::metadata(specimen.dir.path().join(file)).unwrap().len() as usize;
     let (mut noticed, mut tried) = (0, 0);
-    // The file header and the first page's are small and matter most.
+    // The headers of the file and the first page are small and matter most.
     for position in (0..150).step_by(3).chain((150..length).step_by(step)) {
         let bit = 1 << (position % 8);
         let what = format!("{file}, byte {position} of {length}, bit {bit:#x}");
@@ -153,7 +153,7 @@ async fn an_older_copy_is_noticed() {
     assert!(text.contains("it ends at revision 2, but revision 3 was acknowledged"), "{text}");
 }
 
-/// Changes a database behind the store's back.
+/// Changes a database without the store's knowledge.
 fn tamper(dir: &Path, sql: &str) {
     Connection::open(db_path(dir)).unwrap().execute_batch(sql).unwrap();
 }
@@ -205,7 +205,7 @@ async fn a_record_damaged_while_open_is_not_served() {
     assert_eq!(store.history(1, 10).await, Err(expected.clone()));
     assert_eq!(store.watch(1, Box::new(|_| {})), Err(expected.clone()));
     assert_eq!(store.commit(put("a", "2")).await, Err(expected));
-    // What is sound goes on.
+    // Undamaged keys remain available.
     assert_eq!(store.get("b").await.unwrap().unwrap().revision, 3);
     assert_eq!(store.commit(put("b", "2")).await.unwrap().revision, 4);
 }

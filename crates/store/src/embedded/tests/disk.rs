@@ -1,11 +1,11 @@
-//! A disk that is full, and a log that must not fill it.
+//! Full disks, and a WAL that must not fill the disk.
 
 use std::fs;
 use std::process::Command as Process;
 
 use super::*;
 
-/// A small file system of its own, if this process may mount one.
+/// A small file system, if this process may mount one.
 struct SmallDisk {
     dir: tempfile::TempDir,
 }
@@ -27,7 +27,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Writes until there is no space; returns what was acknowledged.
+/// Writes until the disk is full; returns the acknowledged keys.
 async fn fill(store: &EmbeddedStore) -> Vec<String> {
     let mut acknowledged = Vec::new();
     for n in 0..10_000 {
@@ -48,7 +48,7 @@ async fn keys(store: &EmbeddedStore) -> Vec<String> {
 
 #[tokio::test]
 async fn a_full_disk_passes() {
-    // Where mounting is not allowed, a limit within SQLite fails in the same places.
+    // Where mounting is not allowed, a limit in SQLite fails at the same places.
     let disk = SmallDisk::mount();
     let dir = tempfile::tempdir().unwrap();
     let mut options = EmbeddedOptions::new(dir.path());

@@ -1,4 +1,4 @@
-//! Checking, backing up, restoring; locks and formats.
+//! Check, backup and restore; locks and formats.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -41,7 +41,7 @@ async fn a_check_counts() {
     for write in [put("a", "12"), put("a", "34"), put("b", "56"), delete("b"), put("c", "")] {
         store.commit(write).await.unwrap();
     }
-    // With the server running, and after.
+    // While the server is running, and after.
     let online = check(dir.path()).unwrap();
     store.close().await.unwrap();
     let offline = check(dir.path()).unwrap();
@@ -142,7 +142,7 @@ async fn backup_and_restore_refuse_what_they_would_destroy() {
     let text = restore(&file, &dir).unwrap_err().to_string();
     assert!(text.contains("is not empty"), "{text}");
 
-    // A damaged backup is refused before anything is made.
+    // A damaged backup is rejected before anything is created.
     let mut bad = bytes.clone();
     let middle = bad.windows(7).position(|w| w == b"changed").unwrap();
     bad[middle] ^= 1;
@@ -152,14 +152,14 @@ async fn backup_and_restore_refuse_what_they_would_destroy() {
     assert!(matches!(&error, Error::Corrupt { path, .. } if *path == file), "{error}");
     assert!(!new.exists());
 
-    // So is one of a newer format.
+    // So is a backup of a newer format.
     fs::write(&file, bytes).unwrap();
     Connection::open(&file).unwrap().execute_batch("UPDATE meta SET format = 9").unwrap();
     let supported = schema::FORMAT;
     let expected = Error::Format { path: file.clone(), found: 9, supported };
     assert_eq!(restore(&file, &new).unwrap_err(), expected);
 
-    // An unfinished restore is not taken for a new store.
+    // An unfinished restore is not mistaken for a new store.
     fs::create_dir(&new).unwrap();
     fs::write(crate::file_output::partial_path(&db_path(&new)), "half").unwrap();
     let text = open(&new).unwrap_err().to_string();

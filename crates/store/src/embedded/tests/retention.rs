@@ -1,10 +1,10 @@
-//! History goes by age, number and size, on its own.
+//! History is compacted automatically by age, number and size.
 
 use std::sync::Mutex;
 
 use super::*;
 
-/// A clock that stands still until it is moved.
+/// A clock that only advances manually.
 #[derive(Clone)]
 struct ManualClock(Arc<Mutex<Instant>>);
 
@@ -23,7 +23,7 @@ impl ManualClock {
     }
 }
 
-/// Waits until the store has forgotten at least so much.
+/// Waits until the floor reaches at least this revision.
 async fn wait_for_floor(store: &EmbeddedStore, floor: Revision) {
     let wait = async {
         while store.floor() < floor {
@@ -53,7 +53,7 @@ async fn history_goes_by_age() {
     assert!(store.floor() < newest - 25, "not more than needed: {}", store.floor());
     assert_eq!(store.history(store.floor(), 100).await.unwrap().last().unwrap().revision, newest);
 
-    // After a restart nobody knows the age; what is left counts as fresh.
+    // After a restart the age is unknown; the remaining history counts as new.
     let floor = store.floor();
     drop(store);
     let store = EmbeddedStore::open(options).unwrap();
@@ -91,7 +91,7 @@ async fn history_goes_by_size() {
     wait_for_floor(&store, 290).await;
     assert!(store.floor() <= 302, "{}", store.floor());
     drop(store);
-    // The size is known again after a restart.
+    // The size is recomputed after a restart.
     let store = EmbeddedStore::open(EmbeddedOptions { retain_bytes: 50_000, ..options }).unwrap();
     wait_for_floor(&store, 340).await;
     assert!(store.floor() <= 352, "{}", store.floor());

@@ -11,10 +11,10 @@ use super::super::wire::{
 };
 use crate::Error;
 
-/// By default etcd takes no more than 128 operations and 1.5 MiB at once.
+/// By default etcd accepts at most 128 operations and 1.5 MiB per transaction.
 const OBJECTS: usize = 100;
 const BYTES: usize = 512 << 10;
-/// The pause before a batch is sent again.
+/// Delay before a batch is retried.
 const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -34,8 +34,8 @@ impl ImportBatch {
         self.items.push((key, value));
     }
 
-    /// Returns when all objects are in etcd. They are put only where nothing is, and while the
-    /// condition holds.
+    /// Returns when all objects are in etcd. They are written only where no object exists, and
+    /// while the condition holds.
     pub(super) async fn send(
         mut self,
         client: Arc<EtcdClient>,
@@ -53,7 +53,7 @@ impl ImportBatch {
                         return Err(Error::Refused { path: client.name.clone(), what });
                     }
                 }
-                // It may have been done or not; the next answer tells.
+                // It may or may not have been applied; the next response shows it.
                 Err(CallFailure::Unknown(_)) if begun.elapsed() < client.patience => {
                     tokio::time::sleep(PAUSE).await;
                 }
@@ -99,7 +99,7 @@ impl ImportBatch {
         Ok(())
     }
 
-    /// Only an object that is in a batch alone can be too large; then it is named.
+    /// Only an object that is alone in its batch can be too large; then the error names it.
     fn explain(&self, error: Error) -> Error {
         match (error, self.items.as_slice()) {
             (Error::Refused { path, what }, [(key, _)]) => {

@@ -1,4 +1,4 @@
-//! A store on etcd that an import makes. While it does, the mark says so.
+//! A store on etcd created by an import. The meta key marks the import until it finishes.
 
 use std::collections::VecDeque;
 
@@ -14,22 +14,22 @@ use super::{BlockingClient, EtcdOptions, PAGE};
 use crate::migrate::{ImportPlan, ImportStart, MigrationSource, MigrationTarget};
 use crate::{Error, RangePage, Revision};
 
-/// How many batches are on their way at once.
+/// Number of concurrent batches in flight.
 const FLYING: usize = 8;
 
-/// A store that is being made.
+/// A store that is being imported.
 pub(crate) struct EtcdTarget {
     link: BlockingClient,
-    /// The mark, as every change expects to find it.
+    /// The meta key value that every change expects.
     meta: MetaKeyValue,
     existing: ExistingObjects,
     batch: ImportBatch,
     in_flight: JoinSet<Result<(), Error>>,
-    /// Where the cluster was when everything was put.
+    /// The cluster's revision when everything was written.
     settled: i64,
 }
 
-/// What an earlier import has put, read in pages ahead of what is put now.
+/// Objects of an earlier import, read in pages ahead of the current writes.
 #[derive(Default)]
 struct ExistingObjects {
     items: VecDeque<(String, Bytes)>,
@@ -38,7 +38,7 @@ struct ExistingObjects {
 }
 
 impl EtcdTarget {
-    /// Begins in a store without objects, or goes on.
+    /// Starts in a store without objects, or resumes an import.
     pub(crate) fn begin(
         options: &EtcdOptions,
         plan: &ImportPlan,
@@ -73,7 +73,7 @@ impl EtcdTarget {
         if let Some(MetaKeyValue::Serving(count)) = read
             && link.count()? > 0
         {
-            // A server has written in between. It has noticed the mark, and stops.
+            // A server has written in between. It has noticed the meta key, and stops.
             link.replace(link.get_meta_key()?.1.as_ref(), &MetaKeyValue::Serving(count))?;
             return Err(link.refused_error("is being used by a server"));
         }
@@ -90,7 +90,7 @@ impl EtcdTarget {
         }))
     }
 
-    /// Removes what an import has put.
+    /// Removes the data that an import wrote.
     pub(crate) fn undo(options: &EtcdOptions) -> Result<(), Error> {
         let mut link = BlockingClient::new(options)?;
         let (_, found) = link.get_meta_key()?;
@@ -119,7 +119,7 @@ impl EtcdTarget {
         link.release(&mark, base).map(drop)
     }
 
-    /// Whether an object is there already; refuses what the file does not have.
+    /// Returns true if an object already exists; rejects objects that the file does not contain.
     fn already_imported(&mut self, key: &str, value: &Bytes) -> Result<bool, Error> {
         let (found_key, found) = loop {
             match self.existing.items.front() {
@@ -143,8 +143,8 @@ impl EtcdTarget {
         Ok(true)
     }
 
-    /// Reads what comes after what was read. Nothing of it was put by this import, which has not
-    /// come further than what was read.
+    /// Reads the next page. None of it was written by this import, which has not got past the
+    /// previous pages.
     fn read_next_page(&mut self) -> Result<(), Error> {
         let page = self.link.page(0, self.existing.last.as_deref());
         let page = page.map_err(|failure| self.link.call_error(failure))?;
@@ -167,7 +167,7 @@ impl EtcdTarget {
         Ok(())
     }
 
-    /// Waits until no more than some batches are on their way.
+    /// Waits until at most `most` batches are in flight.
     fn wait_for_batches(&mut self, most: usize) -> Result<(), Error> {
         while self.in_flight.len() > most {
             let Some(runtime) = &self.link.runtime else { return Err(Error::Closed) };
@@ -180,7 +180,8 @@ impl EtcdTarget {
 }
 
 impl BlockingClient {
-    /// Makes the store one that may be opened; returns its revision, which is its floor.
+    /// Finishes the import so that the store may be opened; returns its revision, which is its
+    /// floor.
     fn release(&self, mark: &MetaKeyValue, base: Revision) -> Result<Revision, Error> {
         let (newest, found) = self.get_meta_key()?;
         let floor = self.keys.revision(newest);

@@ -1,11 +1,11 @@
-//! Who compacts when, and what the others notice of it.
+//! Which server compacts when, and how the others detect it.
 
 use super::*;
 use crate::etcd::compactor::CompactedBy;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A compactor that is told what time it is.
+/// A compactor with a manual clock.
 struct ManualCompactor<'a> {
     store: &'a EtcdStore,
     compactor: Option<Compactor>,
@@ -46,7 +46,7 @@ async fn servers_take_turns_and_know_who_it_was() {
     let first = write(&a).await;
     assert_eq!((one.round_at(1).await, two.round_at(1).await), (None, None));
     let second = write(&a).await;
-    // What is not five minutes old stays.
+    // History younger than five minutes is kept.
     assert_eq!((one.round_at(5).await, two.round_at(5).await), (None, None));
     assert_eq!(one.round_at(10).await, Some((CompactedBy::ThisStore, second)));
     assert_eq!(two.round_at(10).await, Some((CompactedBy::Sibling, second)));
@@ -58,9 +58,9 @@ async fn servers_take_turns_and_know_who_it_was() {
     let told = two.round_at(16).await.unwrap();
     assert_eq!((told.0, b.floor()), (CompactedBy::ThisStore, told.1));
     assert!(told.1 > second);
-    // When the first is back it is not its turn.
+    // When the first is back, it is not its turn.
     assert_eq!(one.round_at(20).await, Some((CompactedBy::Sibling, told.1)));
-    // Somebody else compacts, and both notice.
+    // Another user compacts, and both detect it.
     let third = write(&a).await;
     stranger.catch_up().await.unwrap();
     stranger.compact(third).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_store_compacts_while_it_is_open() {
     assert_eq!(store.failure(), None);
 }
 
-/// Compacting makes room, so a full database must not keep anybody from it.
+/// Compaction frees space, so a full database must not prevent it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_database_is_compacted_and_then_written_to() {
     let process = EtcdProcess::start_own(&["--quota-backend-bytes=8000000"]);
@@ -132,7 +132,7 @@ async fn a_full_database_is_compacted_and_then_written_to() {
     assert_eq!(store.failure(), None);
 }
 
-/// A read of many pages that is overtaken begins again: what it shows is of one revision.
+/// A read of many pages that is overtaken restarts: its result is of one revision.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_of_many_pages_are_whole_whatever_is_compacted() {
     let process = EtcdProcess::start_own(&[]);
@@ -141,7 +141,7 @@ async fn reads_of_many_pages_are_whole_whatever_is_compacted() {
     for made in futures::future::join_all(many).await {
         made.unwrap();
     }
-    // Whoever writes changes the first key, then the last.
+    // The writer changes the first key, then the last.
     let writing = async {
         for n in 1..=60 {
             a.commit(put("0000", format!("{n}"))).await.unwrap();

@@ -1,4 +1,4 @@
-//! An etcd that is away, full, or another one.
+//! An etcd that is unavailable, full, or replaced.
 
 use windlass_testkit::etcd::EtcdCluster;
 
@@ -36,7 +36,7 @@ async fn the_feed_goes_on_when_etcd_comes_back() {
         wait_until(|| store.lost_since().is_none()).await;
     }
     assert_eq!(store.failure(), None);
-    // A write that was not acknowledged may have happened, and then again.
+    // An unacknowledged write may have been applied, and then again.
     let mut seen = seen.lock().unwrap().clone();
     seen.dedup();
     assert_eq!(seen, ["before", "after 0", "after 1", "after 2"]);
@@ -56,7 +56,7 @@ async fn another_cluster_in_the_same_place_fails_the_store() {
     assert_eq!(refused, Err(Error::Failed { what }));
 }
 
-/// The same cluster with older data, as a restore from a backup makes it.
+/// The same cluster with older data, as after a restore from a backup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_went_back_fails_the_store() {
     let mut process = EtcdProcess::start_own(&[]);
@@ -81,7 +81,7 @@ async fn a_full_database_reports_full_and_stays_readable() {
         let key = format!("{n:03}");
         match store.commit(put(&key, vec![7; 500_000])).await {
             Ok(_) => written.push(key),
-            // etcd notices too late, and says of what it has written that it has no space for it.
+            // etcd notices too late, and reports no space for what it has written.
             Err(Error::Unknown { .. }) => open.push(key),
             Err(Error::Full { .. }) => break,
             Err(error) => panic!("{error}"),
@@ -125,7 +125,7 @@ async fn connections_are_secured() {
     store.commit(put("k", "1")).await.unwrap();
 }
 
-/// Every member is killed in turn, so the leader is too.
+/// Every member is killed in turn, including the leader.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_loses_its_members_one_by_one() {
     let mut cluster = EtcdCluster::start(3, &QUICK).unwrap();
@@ -154,10 +154,10 @@ async fn a_cluster_loses_its_members_one_by_one() {
             }
         }
         member.restart(&QUICK).unwrap();
-        // It answers when it is back in the cluster, and the next may go.
+        // It answers when it has rejoined the cluster; then the next may be killed.
         drop(EtcdStore::open(long_timeout_options(vec![member.url().to_owned()], "/x")).unwrap());
     }
-    // A write that was not acknowledged may have happened, and then again.
+    // An unacknowledged write may have been applied, and then again.
     let mut seen = seen.lock().unwrap().clone();
     let history = store.history(start, usize::MAX).await.unwrap();
     assert_eq!(history.into_iter().map(|event| event.key).collect::<Vec<_>>(), seen);

@@ -1,4 +1,4 @@
-//! Which members are used: those of the store's cluster that answer.
+//! Only responding members of the store's cluster are used.
 
 use std::net::TcpListener;
 
@@ -20,7 +20,7 @@ async fn endpoints_of_different_clusters_are_refused() {
     assert!(urls.iter().all(|url| what.contains(url)), "{what}");
 }
 
-/// A member of another cluster that comes later is never written to, and does no harm.
+/// A member of another cluster that appears later is never written to, and does no harm.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_of_another_cluster_is_not_used() {
     let [mut ours, mut theirs] = [0, 1].map(|_| EtcdProcess::start_own(&[]));
@@ -67,7 +67,7 @@ async fn an_endpoint_may_come_later() {
     commit_with_retry(&store, put("k", "1")).await;
     cluster.members_mut()[0].restart(&QUICK).unwrap();
     cluster.members_mut()[1].kill().unwrap();
-    // Only the late one is left of those that the store knows.
+    // Of the members that the store knows, only the late one is left.
     commit_with_retry(&store, put("k", "2")).await;
     let reader = EtcdStore::open(long_timeout_options(cluster.urls()[..1].to_vec(), "/x")).unwrap();
     assert_eq!(reader.get("k").await.unwrap().unwrap().value, "2");

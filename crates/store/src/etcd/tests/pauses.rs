@@ -1,4 +1,4 @@
-//! Members that are stopped where they are, as by a hung disk or a network that swallows everything.
+//! Paused members, as by a hung disk or a network that drops all packets.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use windlass_testkit::etcd::EtcdCluster;
 use super::process::QUICK;
 use super::*;
 
-/// How long a feed without changes may take to notice that its stream is dead: eight seconds, and
-/// some for a machine that has much else to do.
+/// Timeout for an idle feed to detect a dead stream: eight seconds, and some more for a busy
+/// machine.
 const NOTICED: Duration = Duration::from_secs(15);
 
 /// Options with the default timeouts of production.
@@ -18,7 +18,7 @@ fn options(urls: Vec<String>) -> EtcdOptions {
     options
 }
 
-/// Nobody calls, nothing changes, and still the store knows that it hears nothing.
+/// Without calls and changes, the store still detects that it is cut off.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quiet_store_notices_that_it_is_cut_off() {
     let cluster = EtcdCluster::start(1, &QUICK).unwrap();
@@ -45,7 +45,7 @@ async fn a_quiet_store_moves_away_from_a_member_that_hangs() {
     let writer = EtcdStore::open(options(urls[1..].to_vec())).unwrap();
     commit_with_retry(&writer, put("before", "1")).await;
     wait_until(|| !seen.lock().unwrap().is_empty()).await;
-    // The stream of a store that has had no trouble is that of the first member.
+    // Without earlier failures, the stream is on the first member.
     cluster.members()[0].pause().unwrap();
     commit_with_retry(&writer, put("after", "1")).await;
     wait_until_within(NOTICED, || seen.lock().unwrap().iter().any(|key| key == "after")).await;
@@ -54,7 +54,7 @@ async fn a_quiet_store_moves_away_from_a_member_that_hangs() {
     cluster.members()[0].resume().unwrap();
 }
 
-/// Whatever was acknowledged is there, whatever was refused is not, and what is not known is either.
+/// Acknowledged writes exist, rejected ones do not, and unknown ones may.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_hangs_loses_nothing() {
     let cluster = EtcdCluster::start(3, &QUICK).unwrap();
@@ -98,7 +98,7 @@ async fn a_leader_that_hangs_loses_nothing() {
                 };
             }
         }
-        // Every replica shows at once what any has acknowledged.
+        // Every replica immediately shows what any has acknowledged.
         let other = EtcdStore::open(options.clone()).unwrap();
         other.catch_up().await.unwrap();
         let page = other.range(KeyRange::default()).await.unwrap();
@@ -112,7 +112,7 @@ async fn a_leader_that_hangs_loses_nothing() {
     let found: BTreeSet<_> = page.items.into_iter().map(|(key, _)| key).collect();
     assert!(there.is_subset(&found) && absent.is_disjoint(&found));
     assert!(found.iter().all(|key| there.contains(key) || open.contains(key)));
-    // The feed has told all of them, once.
+    // The feed has delivered each of them once.
     let mut seen = seen.lock().unwrap().clone();
     seen.sort();
     assert_eq!(seen, found.into_iter().collect::<Vec<_>>());
@@ -120,7 +120,7 @@ async fn a_leader_that_hangs_loses_nothing() {
     assert_eq!(store.failure(), None);
 }
 
-/// Closing ends in time, though etcd does not answer, and every commit gets an answer.
+/// Closing finishes in time although etcd does not answer, and every commit gets a reply.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closing_ends_though_etcd_hangs() {
     let cluster = EtcdCluster::start(1, &QUICK).unwrap();

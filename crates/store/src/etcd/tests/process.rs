@@ -1,17 +1,17 @@
-//! etcd processes for tests, used again where a test leaves them as they were.
+//! etcd processes for tests, reused where a test leaves them intact.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
 
 use windlass_testkit::etcd::{EtcdCluster, EtcdMember};
 
-/// Elections in tests need not be patient.
+/// Short election timeouts for tests.
 pub(super) const QUICK: [&str; 2] = ["--heartbeat-interval=20", "--election-timeout=200"];
 
-/// Those that no test uses now, with the number of their users.
+/// Processes that no test uses now, with their number of users.
 static IDLE: Mutex<Vec<(EtcdCluster, u64)>> = Mutex::new(Vec::new());
 
-/// A cluster of one member, for one user; dropped, it waits for the next.
+/// A cluster of one member for one user; returned to the pool on drop.
 pub(super) struct EtcdProcess {
     cluster: Option<EtcdCluster>,
     uses: u64,
@@ -19,14 +19,14 @@ pub(super) struct EtcdProcess {
 }
 
 impl EtcdProcess {
-    /// One that is idle, or else a new one.
+    /// Returns an idle process, or starts a new one.
     pub(super) fn acquire() -> Self {
         let idle = IDLE.lock().unwrap().pop();
         let (cluster, uses) = idle.unwrap_or_else(|| (EtcdCluster::start(1, &QUICK).unwrap(), 0));
         Self { cluster: Some(cluster), uses: uses + 1, reuse: true }
     }
 
-    /// A new one with more arguments, which nobody uses after.
+    /// Starts a process with additional arguments; it is not reused.
     pub(super) fn start_own(args: &[&str]) -> Self {
         let cluster = EtcdCluster::start(1, &[&QUICK, args].concat()).unwrap();
         Self { cluster: Some(cluster), uses: 1, reuse: false }
@@ -40,27 +40,27 @@ impl EtcdProcess {
         self.cluster.as_ref().unwrap().members()[0].url().to_owned()
     }
 
-    /// How many users it has had, with this one.
+    /// Returns the number of users, including the current one.
     pub(super) fn uses(&self) -> u64 {
         self.uses
     }
 
-    /// Kills etcd; what it has stored stays.
+    /// Kills etcd; its data stays.
     pub(super) fn kill(&mut self) {
         self.member().kill().unwrap();
     }
 
-    /// Starts etcd again after it was killed.
+    /// Restarts etcd after it was killed.
     pub(super) fn restart(&mut self, args: &[&str]) {
         self.member().restart(&[&QUICK, args].concat()).unwrap();
     }
 
-    /// Forgets what etcd has stored.
+    /// Deletes the data of etcd.
     pub(super) fn wipe(&mut self) {
         self.member().wipe().unwrap();
     }
 
-    /// Ends the alarm of a database that was full, and gives back what compactions freed.
+    /// Disarms the alarm of a full database, and defragments it.
     pub(super) fn free_space(&self) {
         self.cluster.as_ref().unwrap().members()[0].defragment().unwrap();
     }

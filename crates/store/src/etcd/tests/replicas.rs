@@ -15,7 +15,7 @@ async fn commits_are_visible_to_all_after_catch_up() {
     }
 }
 
-/// What others write moves the revision, but shows in no feed; still nobody waits for it in vain.
+/// Writes by others advance the revision but are in no feed; still no caller waits in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_changes_of_others_hold_nobody_up() {
     let process = EtcdProcess::start_own(&[]);
@@ -33,7 +33,7 @@ async fn the_changes_of_others_hold_nobody_up() {
     assert_eq!(*seen.lock().unwrap(), ["a", "a"]);
     let page = mine.range(KeyRange::default()).await.unwrap();
     assert_eq!(page.items, []);
-    // One that comes later finds the same history.
+    // A store opened later finds the same history.
     let late = open(&process, "/mine").unwrap();
     let history = late.history(start, usize::MAX).await.unwrap();
     assert_eq!(history, mine.history(start, usize::MAX).await.unwrap());
@@ -65,7 +65,7 @@ async fn a_compaction_by_another_is_noticed() {
     }
 }
 
-/// Where etcd can be believed when it says how far a stream is, nothing is written to find that out.
+/// Where etcd reports stream progress reliably, nothing is written to determine it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn catching_up_writes_only_where_it_must() {
     let process = EtcdProcess::start_own(&[]);
@@ -81,7 +81,8 @@ async fn catching_up_writes_only_where_it_must() {
     }
 }
 
-/// History that a new sink asked for may be gone before anybody here knows; it gets the state instead.
+/// History that a new sink requests may be compacted without this store's knowledge; the sink gets
+/// the state instead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sink_whose_history_is_compacted_begins_with_the_state() {
     let process = EtcdProcess::start_own(&[]);
@@ -110,7 +111,7 @@ async fn a_sink_whose_history_is_compacted_begins_with_the_state() {
     a.commit(put("next", "1")).await.unwrap();
     b.catch_up().await.unwrap();
     assert_eq!(*seen.lock().unwrap(), ["stays is there", "next changed"]);
-    // Now that it is known, it is refused.
+    // Once the compaction is known, the request is rejected.
     let refused = b.watch(start, Box::new(|_| {}));
     assert_eq!(refused, Err(Error::Compacted { floor: last }));
 }

@@ -1,4 +1,4 @@
-//! A feed that was cut off while history was compacted: it begins anew.
+//! A feed that was disconnected during a compaction resyncs.
 
 use std::collections::BTreeMap;
 use std::io::copy;
@@ -9,7 +9,7 @@ use std::thread;
 use super::*;
 use crate::FeedMessage;
 
-/// A way to etcd that can be cut.
+/// A proxy to etcd that can be cut.
 struct TestProxy {
     url: String,
     open: Arc<Mutex<Option<Vec<TcpStream>>>>,
@@ -24,7 +24,7 @@ impl TestProxy {
         let streams = Arc::clone(&open);
         thread::spawn(move || {
             for from in listener.incoming().flatten() {
-                // Whoever comes while it is cut is sent away at once.
+                // Connections during the cut are closed immediately.
                 let mut streams = streams.lock().unwrap();
                 let Some(streams) = streams.as_mut() else { continue };
                 let to = TcpStream::connect(&there).unwrap();
@@ -53,10 +53,10 @@ impl TestProxy {
     }
 }
 
-/// What a sink keeps: the state, made of all it was told.
+/// The state that a sink rebuilds from the feed.
 type ReplicaMap = Arc<Mutex<BTreeMap<String, Bytes>>>;
 
-/// Follows a store; each reset is told with its revision.
+/// Watches a store; sends the revision of each reset.
 fn maintain_replica(store: &EtcdStore) -> (ReplicaMap, Receiver<Revision>) {
     let kept = ReplicaMap::default();
     let (told, resets) = channel();
@@ -107,7 +107,7 @@ async fn a_feed_that_missed_a_compaction_begins_anew() {
         let there = |key: &str| kept.lock().unwrap().get(key).cloned();
         assert_eq!(there("goes"), None);
         assert_eq!(there("comes"), Some(Bytes::from(format!("{round}"))));
-        // From here on it is a feed like any other, and whoever comes finds all history there is.
+        // From here on the feed works normally, and new sinks find all history there is.
         let next = b.commit(put("next", format!("{round}"))).await.unwrap().revision;
         assert_eq!(there("next"), Some(Bytes::from(format!("{round}"))));
         let history = b.history(last, usize::MAX).await.unwrap();
@@ -118,7 +118,7 @@ async fn a_feed_that_missed_a_compaction_begins_anew() {
     assert!(resets.try_recv().is_err(), "one reset a cut");
 }
 
-/// Nobody may be given a state with revisions that mean something else now.
+/// No sink may get a state whose revisions have another meaning now.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_feed_that_missed_a_new_count_fails() {
     let process = EtcdProcess::start_own(&[]);

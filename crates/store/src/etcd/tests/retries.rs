@@ -1,5 +1,5 @@
-//! An etcd that has too much to do. A real one says so only when it is thousands of changes behind, so it
-//! is played.
+//! An overloaded etcd. A real one reports overload only when it is thousands of changes behind, so
+//! it is simulated.
 
 use std::convert::Infallible;
 use std::sync::atomic::AtomicUsize;
@@ -19,7 +19,7 @@ use super::*;
 
 const HEADER: ResponseHeader = ResponseHeader { cluster_id: 7, member_id: 1, revision: 42 };
 
-/// A member that refuses the first transactions, and how many it was asked for.
+/// Starts a member that rejects the first transactions; also returns the number of requests.
 async fn overloaded_server(refusals: usize) -> (EtcdClient, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -61,7 +61,7 @@ async fn overloaded_server(refusals: usize) -> (EtcdClient, Arc<AtomicUsize>) {
 
 type Body = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
-/// An answer as gRPC frames it.
+/// Builds a response with gRPC framing.
 fn grpc_response(message: &[u8]) -> Response<Body> {
     let length = u32::try_from(message.len()).unwrap().to_be_bytes();
     let frame = [&[0], length.as_slice(), message].concat();
@@ -70,7 +70,7 @@ fn grpc_response(message: &[u8]) -> Response<Body> {
     answer(body.boxed_unsync())
 }
 
-/// What etcd says before it has proposed anything to its peers.
+/// Returns etcd's error before it has proposed anything to its peers.
 fn refused_response() -> Response<Body> {
     let mut answer = answer(Full::default().boxed_unsync());
     let said = HeaderValue::from_static("etcdserver: too many requests");

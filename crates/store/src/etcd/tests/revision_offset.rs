@@ -1,4 +1,4 @@
-//! A store whose revisions are not etcd's.
+//! Stores whose revisions differ from etcd's.
 
 use super::*;
 use crate::raise_revision;
@@ -11,7 +11,7 @@ mod counted {
 
     conformance!(fixture);
 
-    /// All promises, on a store that counts from a base.
+    /// Runs the suite on a store that counts from a base.
     fn fixture() -> StoreFixture {
         let process = EtcdProcess::acquire();
         let options = options(&process, &format!("/test-{}", process.uses()));
@@ -27,7 +27,7 @@ fn options(process: &EtcdProcess, prefix: &str) -> EtcdOptions {
     options
 }
 
-/// The mark, written by hand.
+/// Overwrites the meta key with arbitrary text.
 async fn overwrite_meta_key(store: &EtcdStore, text: &str) {
     let put = wire::PutRequest {
         key: store.core.keys.meta_key(),
@@ -48,7 +48,7 @@ async fn raising_starts_above_all_reported_revisions() {
     let raised = raise_revision(options.clone(), 500).unwrap();
     assert_eq!(raised, RaisedRevision { from: old, to: old + 500 });
 
-    // Whoever counts as before notices, and says nothing more.
+    // A store with the old offset notices, and stops.
     let Error::Failed { what } = store.failed().await else { panic!("another failure") };
     assert!(what.ends_with("were changed"), "{what}");
     assert_eq!(store.commit(put("k", "2")).await, Err(Error::Failed { what }));
@@ -56,7 +56,7 @@ async fn raising_starts_above_all_reported_revisions() {
     let store = EtcdStore::open(options.clone()).unwrap();
     let found = store.get("k").await.unwrap().unwrap();
     assert_eq!((found.revision, found.created), (old + 500, old + 500));
-    // What was known before is gone, not taken for something else.
+    // Earlier revisions are compacted, not reinterpreted.
     for known in [old, old + 1, old + 499] {
         let floor = old + 500;
         assert_eq!(store.history(known, 1).await, Err(Error::Compacted { floor }), "{known}");
@@ -65,7 +65,7 @@ async fn raising_starts_above_all_reported_revisions() {
     assert_eq!(store.commit(stale).await, Err(Error::Conflict { current: Some(old + 500) }));
     let fresh =
         WriteRequest { expect: crate::WritePrecondition::Revision(old + 500), ..put("k", "3") };
-    // The mark is a change too.
+    // Writing the meta key is a change too.
     assert_eq!(store.commit(fresh).await.unwrap().revision, old + 502);
     let events = store.history(old + 500, 10).await.unwrap();
     assert_eq!(events.iter().map(|event| event.revision).collect::<Vec<_>>(), [old + 502]);
@@ -98,14 +98,14 @@ async fn a_changed_meta_key_fails_the_store() {
     }
 }
 
-/// Nobody may take another's first mark for a change of the count.
+/// A process must not mistake another's first write of the meta key for a changed offset.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_may_write_the_first_mark_at_once() {
     let process = EtcdProcess::acquire();
     let prefix = format!("/first-{}", process.uses());
     let stores: Vec<_> = (0..4).map(|_| open(&process, &prefix).unwrap()).collect();
     let other = open(&process, &format!("/other-{}", process.uses())).unwrap();
-    // A change elsewhere is one that only a mark leads past.
+    // After a change elsewhere, only a meta key write advances the feed.
     for round in 0..3 {
         other.commit(put("k", format!("{round}"))).await.unwrap();
         let all = futures::future::join_all(stores.iter().map(crate::Store::catch_up)).await;

@@ -1,8 +1,8 @@
-//! Files that are not as they were written.
+//! Export files that were changed.
 
 use super::*;
 
-/// A small file, and where it may not be imported to.
+/// Creates a small export; returns the fixture, the file and its text.
 fn small_export() -> (MigrationFixture, PathBuf, String) {
     let world = MigrationFixture::new();
     let old = world.directory("old");
@@ -18,7 +18,7 @@ fn small_export() -> (MigrationFixture, PathBuf, String) {
     (world, file, text)
 }
 
-/// Imports a file that was changed; nothing must have happened.
+/// Imports a changed file; nothing may have been written.
 fn import_error(world: &MigrationFixture, file: &Path, bytes: &[u8]) -> String {
     std::fs::write(file, bytes).unwrap();
     let new = world.path("new");

@@ -1,10 +1,10 @@
-//! Exports and imports that were interrupted, and go on.
+//! Resumption of interrupted exports and imports.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::*;
 
-/// Imports until something is about to be told for the nth time, and then no further.
+/// Imports until the nth event, then aborts.
 fn import_until(place: &StoreLocation, file: &Path, mut steps: usize) {
     let mut tell = |news: MigrationEvent| {
         if matches!(
@@ -22,7 +22,7 @@ fn import_until(place: &StoreLocation, file: &Path, mut steps: usize) {
     assert!(interrupted.is_err(), "it was not interrupted");
 }
 
-/// Enough to be put in several transactions, on both engines.
+/// Enough objects for several transactions, on both engines.
 fn large(world: &MigrationFixture) -> (PathBuf, Objects) {
     let old = world.directory("large");
     let store = open(&old).unwrap();
@@ -74,19 +74,19 @@ fn an_interrupted_import_can_be_taken_back() {
         drop(store);
         assert!(refusal_message(undo_import(&place)).contains("holds no import"));
     }
-    // An etcd where one was taken back takes another.
+    // After an undo, an etcd accepts another import.
     let etcd = world.etcd("/new");
     assert_eq!(import(&etcd, &file, &mut ignore_events()).unwrap().earlier, 0);
 }
 
-/// Somebody has changed what an import had put.
+/// An imported object was changed by another writer.
 #[test]
 fn foreign_objects_are_named() {
     let mut world = MigrationFixture::new();
     let (file, _) = large(&world);
     let etcd = world.etcd("/new");
     import_until(&etcd, &file, 3);
-    // A store that has all keys of the cluster.
+    // A store that contains all keys of the cluster.
     let everything = open(&world.etcd("/")).unwrap();
     for (key, words) in [
         ("k/00007", "holds k/00007 with a value that differs from the file"),
@@ -102,7 +102,7 @@ fn foreign_objects_are_named() {
     assert_eq!(import(&etcd, &file, &mut ignore_events()).unwrap().objects, 4_000);
 }
 
-/// An export that was cut off at any place goes on, and ends with the same bytes.
+/// An export truncated anywhere resumes, and ends with the same bytes.
 #[test]
 fn an_interrupted_export_goes_on() {
     let mut world = MigrationFixture::new();
@@ -111,7 +111,7 @@ fn an_interrupted_export_goes_on() {
         let (file, partial) = (world.path("file"), world.path("file.partial"));
         let first = export(&place, &file, &mut ignore_events()).unwrap();
         let whole = std::fs::read(&file).unwrap();
-        // The store goes on in the meantime.
+        // The store changes in the meantime.
         put(open(&place).unwrap().as_ref(), "a", "later");
         let header = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         for cut in [header, header + 5, whole.len() / 2, whole.len() - 3, whole.len()] {
@@ -171,7 +171,7 @@ fn an_export_does_not_go_on_with_that_of_another_store() {
     }
 }
 
-/// Leaves a file as an export does that is killed.
+/// Leaves a file as a killed export does.
 fn write_leftover(path: &std::path::Path, contents: &[u8]) {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::write(path, contents).unwrap();

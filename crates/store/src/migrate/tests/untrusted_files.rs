@@ -1,4 +1,4 @@
-//! Files that somebody else has prepared under a name that an export or a backup uses.
+//! Files that another user has prepared under a name that an export or backup uses.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
@@ -17,7 +17,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A store with a secret in it.
+/// Creates a store that contains a secret.
 fn setup() -> (MigrationFixture, StoreLocation) {
     let world = MigrationFixture::new();
     let place = world.directory("store");
@@ -29,8 +29,8 @@ fn setup() -> (MigrationFixture, StoreLocation) {
 
 type Prepare = fn(&Path, &Path);
 
-/// What somebody else can put under the name of a file that is not complete. The second path is that
-/// of a file that is not theirs.
+/// What another user can put under the name of an incomplete file. The second path is that of a
+/// file they do not own.
 const PREPARED: [(&str, Prepare); 5] = [
     ("a file that others can read", |path, _| {
         fs::write(path, "").unwrap();
@@ -45,7 +45,7 @@ const PREPARED: [(&str, Prepare); 5] = [
         fs::write(path, "").unwrap();
         set_mode(path, 0o600);
         if lchown(path, Some(OTHER), Some(OTHER)).is_err() {
-            // Only root can prepare this; without it, another case twice.
+            // Only root can prepare this; otherwise another case is repeated.
             fs::remove_file(path).unwrap();
             symlink(victim, path).unwrap();
         }
@@ -86,7 +86,7 @@ fn exports_and_backups_are_not_written_where_others_can_replace_them() {
             assert!(error.contains("is writable by all users"), "{error}");
         }
         assert_eq!(fs::read_dir(&below).unwrap().count(), 0);
-        // As in /tmp: nobody replaces a file of somebody else there.
+        // As in /tmp: users cannot replace the files of others there.
         set_mode(&open, 0o1777);
         export(&place, &file.with_extension(format!("{number}")), &mut |_| {}).unwrap();
         backup(store, &file).unwrap();
@@ -120,7 +120,7 @@ fn a_backup_does_not_use_journals_that_somebody_else_prepared() {
     assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
     crate::check_file(&file).unwrap();
     assert!(fs::symlink_metadata(world.path("file.partial")).is_err());
-    // What a killed backup leaves is replaced.
+    // The remains of a killed backup are replaced.
     fs::remove_file(&file).unwrap();
     fs::create_dir(world.path("file.partial")).unwrap();
     set_mode(&world.path("file.partial"), 0o700);

@@ -1,4 +1,4 @@
-//! What the server has about a Bundle.
+//! Fetches a Bundle and its related objects from the server.
 
 use std::collections::BTreeMap;
 
@@ -15,21 +15,21 @@ use windlass_runtime::discovery::{CLUSTER_TRUST_BUNDLES, TRUST_MANAGER_BUNDLES};
 
 use crate::commands::api_client;
 
-/// Objects to get at a time.
+/// Page size of list requests.
 const PAGE: u32 = 500;
 
-/// A Bundle and what belongs to it.
+/// A Bundle, its targets and the namespaces of the cluster.
 #[derive(Debug, Default)]
 pub struct BundleSnapshot {
     pub bundle: Bundle,
     /// Metadata of all namespaces, by name; used to evaluate namespace selectors.
     pub namespaces: BTreeMap<String, ObjectMeta>,
-    /// Objects that are labelled as its targets, and the ClusterTrustBundle that should be one, by
-    /// kind, namespace and name.
+    /// Objects labelled as its targets, and the expected ClusterTrustBundle, by kind, namespace and
+    /// name.
     pub targets: BTreeMap<(TargetKind, String, String), ObjectMeta>,
-    /// The certificates in one of the targets: one of those most are like.
+    /// Certificates of one target, chosen from those with the most common hash.
     pub content: Option<String>,
-    /// What could not be looked at, and why.
+    /// Kinds that could not be listed, with the reason.
     pub unseen: Vec<(TargetKind, String)>,
 }
 
@@ -127,7 +127,7 @@ impl BundleSnapshot {
         }
     }
 
-    /// One of the targets that most are like.
+    /// Returns a target with the most common hash, preferring ConfigMaps.
     fn sample(&self) -> Option<(TargetKind, &str, &str)> {
         let hash =
             |metadata: &ObjectMeta| metadata.annotations.as_ref()?.get(HASH_ANNOTATION).cloned();
@@ -138,7 +138,7 @@ impl BundleSnapshot {
                 counts.entry(hash).or_insert((0, at)).0 += 1;
             }
         }
-        // ConfigMaps are first, and who may read few things may read those.
+        // ConfigMaps sort first, and users with few permissions can usually read them.
         let best = counts
             .into_values()
             .max_by_key(|(count, (kind, ..))| (std::cmp::Reverse(*kind), *count));
@@ -146,7 +146,7 @@ impl BundleSnapshot {
     }
 }
 
-/// The certificates in one of the targets, if it may be read.
+/// Reads the certificates of one target; `None` if the user may not read it.
 async fn content(client: &Client, seen: &BundleSnapshot) -> Result<Option<String>> {
     let Some((kind, namespace, name)) = seen.sample() else { return Ok(None) };
     let target = seen.bundle.spec.target.as_ref();

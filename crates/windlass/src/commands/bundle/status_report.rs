@@ -1,4 +1,4 @@
-//! What is to be said of a Bundle.
+//! Status report of a Bundle.
 
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
@@ -15,21 +15,21 @@ use windlass_pki::ForeignCertificate;
 use super::snapshot::BundleSnapshot;
 use crate::commands::csr::view;
 
-/// What is to be said.
+/// Status of a Bundle, as `-o json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleStatusReport {
-    /// The name of the Bundle.
+    /// Name of the reported Bundle.
     pub name: String,
-    /// What the controllers say of it.
+    /// The Synced condition that the controllers set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synced: Option<BundleCondition>,
-    /// The default package in it.
+    /// Version of the default CA package in the Bundle.
     #[serde(rename = "defaultCAVersion", skip_serializing_if = "Option::is_none")]
     pub default_ca_version: Option<String>,
     /// One entry per source, copied from the Bundle's status.
     pub sources: Vec<SourceStatus>,
-    /// The certificates in its targets.
+    /// Certificates that the targets contain.
     pub certificates: Vec<BundleCertificate>,
     /// Number of targets that should exist.
     pub targets: usize,
@@ -39,7 +39,7 @@ pub struct BundleStatusReport {
     pub outdated: Vec<TargetProblem>,
     /// Problems that do not belong to a single target.
     pub problems: Vec<String>,
-    /// What is not wrong, but good to know.
+    /// Remarks that do not indicate a problem.
     pub notes: Vec<String>,
 }
 
@@ -50,33 +50,33 @@ pub struct BundleCertificate {
     /// SHA-256 of the DER encoding, in hexadecimal.
     pub fingerprint: String,
     pub subject: String,
-    /// From when on it is good.
+    /// Start of the validity period.
     pub not_before: String,
-    /// Until when it is good.
+    /// End of the validity period.
     pub not_after: String,
-    /// Whether it is an authority's.
+    /// Whether it is a CA certificate.
     pub authority: bool,
 }
 
-/// A target that is not as it should be.
+/// A target that is missing or differs from the Bundle.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetProblem {
     /// Kind of the target: ConfigMap, Secret or ClusterTrustBundle.
     pub kind: String,
-    /// Where; empty for the cluster.
+    /// Namespace of the target; empty for cluster-scoped targets.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     pub name: String,
-    /// What is wrong with it.
+    /// Description of the problem with the target.
     pub problem: String,
 }
 
-/// What expires within this is told of.
+/// Certificates that expire within this period are reported.
 const SOON: Duration = Duration::days(30);
 
 impl BundleStatusReport {
-    /// What is to be said of what was seen.
+    /// Evaluates a snapshot at the given time.
     pub fn from_snapshot(seen: &BundleSnapshot, now: OffsetDateTime) -> BundleStatusReport {
         let (bundle, status) = (&seen.bundle, seen.bundle.status.clone().unwrap_or_default());
         let mut pool = CertificateSet::new(CertificateFilter::default(), now);
@@ -154,7 +154,8 @@ impl BundleStatusReport {
         reach: &NamespaceFilter,
     ) {
         let desired = desired_targets(&seen.bundle, pool);
-        // Controllers may be told to write to some namespaces only; which, nobody else knows.
+        // Controllers may be restricted to certain namespaces, which only their condition message
+        // reveals.
         let said = self.synced.as_ref().map_or("", |synced| synced.message.as_str());
         let some_only = said.contains("allowed namespaces");
         if some_only {
@@ -207,7 +208,7 @@ impl BundleStatusReport {
         self.add(kind, namespace, name, problem);
     }
 
-    /// Targets that there should not be any more.
+    /// Reports targets that should no longer exist.
     fn check_leftovers(&mut self, seen: &BundleSnapshot, wanted: &[(&DesiredTarget, &str)]) {
         for ((kind, namespace, name), metadata) in &seen.targets {
             let is_wanted = wanted.iter().any(|(each, place)| {

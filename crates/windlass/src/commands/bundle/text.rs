@@ -1,4 +1,4 @@
-//! What became of a Bundle, for people.
+//! Status of a Bundle as text.
 
 use time::OffsetDateTime;
 use windlass_api::age::age;
@@ -7,9 +7,9 @@ use super::status_report::{BundleStatusReport, TargetProblem};
 use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word};
 
-/// The digits of a fingerprint that tell it from others.
+/// Number of fingerprint digits shown, enough to distinguish certificates.
 const DIGITS: usize = 16;
-/// Targets that are listed, if not all are wanted.
+/// Maximum number of targets listed unless all are requested.
 const SOME: usize = 20;
 
 /// Formats the report for people; `OutputFormat::Name` lists only the targets with problems.

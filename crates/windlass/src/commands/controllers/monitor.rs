@@ -1,4 +1,4 @@
-//! Metrics and health of the controllers over plain HTTP, for whoever is on this machine.
+//! Serves metrics and health of the controllers over plain HTTP, for clients on this machine.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use windlass_runtime::metrics::MetricsRegistry;
 
 use crate::expiry::ExpiryMonitor;
 
-/// Serves until what it returns is dropped.
+/// Serves until the returned guard is dropped.
 pub async fn serve(
     address: SocketAddr,
     metrics: MetricsRegistry,

@@ -74,7 +74,7 @@ fn check_kind(file: &str, kind: &Kind) {
     compare(schema, ty, custom, "");
 }
 
-/// Compares a type of the server with the schema of the custom resource, and those under it.
+/// Compares a type of the server with the schema of the custom resource, recursively.
 fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
     let fields = ty.fields.iter().map(|field| field.name).collect::<BTreeSet<_>>();
     let properties = custom["properties"].as_object().unwrap();
@@ -139,8 +139,8 @@ fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str) {
     assert_eq!((&custom["type"], custom["format"].as_str()), (&json!(name), format), "{at}");
 }
 
-/// The numbers are written out here, since they are an interface: nodes of other versions report
-/// within them.
+/// The numbers are literal because they are an interface: nodes of other versions report within
+/// these limits.
 #[test]
 fn the_limits_are_the_same() {
     let crd: Value = serde_saphyr::from_str(NODE_TRUST).unwrap();

@@ -1,4 +1,4 @@
-//! Approving and denying, as `kubectl certificate` does it.
+//! Approves and denies requests, as `kubectl certificate` does.
 
 use anyhow::{Context as _, Error, Result, anyhow, bail};
 use http::Request as HttpRequest;
@@ -139,7 +139,7 @@ fn decided(
     let mut request = request.clone();
     let mut condition =
         csr::true_condition(decision.condition(), &reason.word, &reason.message, now);
-    // kubectl leaves it to the server.
+    // The server sets it, as with kubectl.
     condition.last_transition_time = None;
     let status = request.status.get_or_insert_default();
     status.conditions.get_or_insert_default().push(condition);
@@ -207,8 +207,8 @@ mod tests {
         .unwrap()
     }
 
-    /// The conditions before, what is said, and the conditions after: none of them if nothing has to be
-    /// written, no answer if it must not be.
+    /// Conditions before, decision, and conditions after: `None` if the decision is rejected, empty
+    /// if nothing has to be written.
     type Case = (&'static [&'static str], CsrDecision, Option<&'static [&'static str]>);
 
     #[test]

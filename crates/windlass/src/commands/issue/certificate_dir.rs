@@ -30,19 +30,19 @@ use zeroize::Zeroizing;
 
 use super::issue_record::IssueRecord;
 
-/// The link to the current set.
+/// Symlink to the current set.
 const DATA: &str = "..data";
-/// The link to the next one, until it is the current one.
+/// Temporary name of the symlink to the new set, before the rename.
 const NEXT: &str = "..data.new";
-/// What the directories of sets begin with.
+/// Name prefix of the directories of sets.
 const SETS: &str = "..issued-";
 const FILES: [&str; 4] = ["ca.crt", "tls.crt", "tls.key", "issue.json"];
-/// Everybody may look; the key is its owner's alone.
+/// Mode of directories: readable by everyone. The key file is readable by its owner only.
 const DIRECTORY: u32 = 0o755;
 const KEY: u32 = 0o600;
 const PUBLIC: u32 = 0o644;
 
-/// A directory for one certificate, held until dropped.
+/// A directory for one certificate, locked until dropped.
 pub struct CertificateDir {
     root: PathBuf,
     folder: OpenDirectory,
@@ -57,11 +57,11 @@ pub struct CertificateDir {
 
 /// Files of one certificate; they replace the previous set atomically.
 pub struct CertificateFiles {
-    /// The private key, as PEM.
+    /// The private key in PEM.
     pub key: Zeroizing<String>,
-    /// The certificate, and those between it and the anchors.
+    /// The leaf certificate and its intermediates in PEM.
     pub chain: String,
-    /// What it is verified with, if that is known.
+    /// Trust anchors of the signer in PEM, if known.
     pub anchors: Option<String>,
     /// Contents of `issue.json`, for a later renewal.
     pub note: String,
@@ -74,7 +74,7 @@ pub struct RenewableCertificate {
     pub certificate: ForeignCertificate,
     /// Parameters of the last request, if recorded.
     pub note: Option<IssueRecord>,
-    /// What it is verified with, if that is known.
+    /// Trust anchors of the signer in PEM, if known.
     pub anchors: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl CertificateDir {
         Ok(Self { root, folder, set, set_name, made, written: false, _lock: lock })
     }
 
-    /// Where a file of the set is for those who use it.
+    /// Returns the path of a file of the set, as users of the certificate open it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -110,7 +110,7 @@ impl CertificateDir {
     pub fn must_be_free(&self) -> Result<()> {
         let current = self.exists(DATA)?;
         for name in FILES {
-            // Links to nothing are what a run left that was killed before it had a set.
+            // Dangling links were left by a run that was killed before it installed a set.
             if self.exists(name)? && (current || !self.is_managed_link(name)) {
                 let file = self.file(name);
                 bail!(
@@ -122,7 +122,7 @@ impl CertificateDir {
         Ok(())
     }
 
-    /// The certificate that is here.
+    /// Reads the installed certificate; fails if there is none.
     pub fn renewable(&self) -> Result<RenewableCertificate> {
         for name in FILES {
             if self.exists(name)? && !self.is_managed_link(name) {
@@ -149,7 +149,7 @@ impl CertificateDir {
         Ok(RenewableCertificate { certificate, note, anchors: self.read("ca.crt")? })
     }
 
-    /// A file that need not be there.
+    /// Reads a file; `None` if it is missing.
     fn read(&self, name: &str) -> Result<Option<String>> {
         let cannot = || format!("cannot read {}", self.file(name).display());
         let DirectoryEntry::Symlink(current) =
@@ -164,7 +164,7 @@ impl CertificateDir {
         text.transpose().with_context(cannot)
     }
 
-    /// Puts a set in the place of the one that is here, if any.
+    /// Installs a set, replacing the current one if there is one.
     pub fn write(mut self, set: CertificateFiles) -> Result<()> {
         let has_anchors = set.anchors.is_some();
         let cannot = || format!("cannot write to {}", self.root.display());
@@ -183,7 +183,8 @@ impl CertificateDir {
         self.link(has_anchors).with_context(cannot)?;
         self.swap().with_context(cannot)?;
         self.written = true;
-        // From here on the new set is there, whatever happens. What is left over goes next time.
+        // The new set is installed from here on, even if a later step fails. The next run removes
+        // leftovers.
         if !has_anchors {
             let _ = self.folder.remove(OsStr::new("ca.crt"));
         }
@@ -195,7 +196,8 @@ impl CertificateDir {
         Ok(())
     }
 
-    /// Makes the links that are missing. Without a set, or in an old one, they may lead nowhere.
+    /// Creates the missing links. They dangle while there is no set, or if the current one lacks
+    /// the file.
     fn link(&self, has_anchors: bool) -> Result<()> {
         for name in FILES.into_iter().filter(|name| has_anchors || *name != "ca.crt") {
             match self.folder.symlink(OsStr::new(name), &Path::new(DATA).join(name)) {
@@ -206,10 +208,11 @@ impl CertificateDir {
         Ok(())
     }
 
-    /// Makes the new set the current one.
+    /// Makes the new set current with one rename.
     fn swap(&self) -> Result<()> {
         self.folder.symlink(OsStr::new(NEXT), Path::new(&self.set_name))?;
-        // The links and the new directory first: a crash must not keep the rename and lose them.
+        // Sync the links and the new directory first: a crash must not keep the rename and lose
+        // them.
         self.folder.sync()?;
         self.folder.rename(OsStr::new(NEXT), OsStr::new(DATA))?;
         Ok(self.folder.sync()?)
@@ -232,7 +235,7 @@ impl Drop for CertificateDir {
             if self.made
                 && let Ok((above, name)) = windlass_safe_path::open_parent(&self.root)
             {
-                // Only if nothing is in it.
+                // Removes the directory only if it is empty.
                 let _ = rustix::fs::unlinkat(above, name, rustix::fs::AtFlags::REMOVEDIR);
             }
         }
@@ -243,7 +246,7 @@ fn access(mode: u32) -> FileAccess {
     FileAccess { mode, owner: None, group: None }
 }
 
-/// Removes what killed runs left: sets that are not the current one, with their keys.
+/// Removes leftovers of killed runs: sets that are not current, with their keys.
 fn clean(folder: &OpenDirectory) -> Result<()> {
     let current = folder.entry(OsStr::new(DATA))?;
     folder.remove(OsStr::new(NEXT))?;
@@ -256,7 +259,7 @@ fn clean(folder: &OpenDirectory) -> Result<()> {
     Ok(())
 }
 
-/// Whether this is the name of a directory that we made.
+/// Returns whether this is the name of a set directory.
 fn is_set_name(name: &Path) -> bool {
     let id = name.to_str().and_then(|name| name.strip_prefix(SETS));
     id.is_some_and(|id| Uuid::try_parse(id).is_ok())

@@ -1,4 +1,4 @@
-//! What is asked for: what the flags say, or what is there already.
+//! Specification of the requested certificate, from the flags or from the certificate to renew.
 
 use anyhow::{Context, Result, bail};
 use windlass_pki::{AltNames, ForeignCertificate, IssuedSubject, KeyType};
@@ -7,20 +7,20 @@ use super::certificate_dir::RenewableCertificate;
 use super::issue_record::IssueRecord;
 use crate::cli::{IssueArgs, NameArgs};
 
-/// A certificate to ask for.
+/// Parameters of a certificate to request.
 #[derive(Debug)]
 pub struct CertificateSpec {
     /// Name of the requested signer, for example example.com/web.
     pub signer: String,
-    /// For which usages, by their names.
+    /// Requested usages by their names in the API.
     pub usages: Vec<String>,
     /// Requested lifetime in seconds; `None` requests the signer's default.
     pub seconds: Option<i32>,
-    /// For which kind of key.
+    /// Type of the key to generate.
     pub key_type: KeyType,
     /// Subject distinguished name of the certificate.
     pub subject: IssuedSubject,
-    /// And what else that is called.
+    /// Requested subject alternative names, if any.
     pub names: AltNames,
 }
 
@@ -37,7 +37,8 @@ impl CertificateSpec {
         Ok(Self { usages, seconds: seconds(arguments), signer, key_type, subject, names })
     }
 
-    /// What is there, once more; flags that are given change it.
+    /// Builds the specification of a renewal: the installed certificate, with the changes that
+    /// flags request.
     pub fn for_renewal(there: &RenewableCertificate, arguments: &IssueArgs) -> Result<Self> {
         let note = there.note.as_ref();
         let signer = arguments.signer.clone().or(note.map(|note| note.signer.clone()));
@@ -55,7 +56,7 @@ impl CertificateSpec {
         Ok(Self { signer, usages, seconds, key_type, subject, names })
     }
 
-    /// What to write down to be able to ask again.
+    /// Returns the record from which the request can be repeated.
     pub fn to_record(&self) -> IssueRecord {
         IssueRecord {
             signer: self.signer.clone(),
@@ -89,13 +90,14 @@ fn names_from_certificate(certificate: &ForeignCertificate) -> (IssuedSubject, A
     (IssuedSubject::from_name(certificate.subject()), certificate.alt_names().clone())
 }
 
-/// What certificates of a signer are usually for. Kubelets ask their signers for just this.
+/// Returns the default usages for a signer. For the kubelet signers, these are the ones that
+/// kubelets request.
 fn usual_usages(signer: &str, key_type: KeyType) -> Vec<String> {
     const SIGNS: &str = "digital signature";
     const ENCIPHERS: &str = "key encipherment";
     const SERVER: &str = "server auth";
     const CLIENT: &str = "client auth";
-    // Only RSA keys encipher.
+    // Only RSA keys support key encipherment.
     let usages: &[&str] = match (signer, key_type.can_encipher()) {
         ("kubernetes.io/kube-apiserver-client", _) => &[CLIENT],
         ("kubernetes.io/kube-apiserver-client-kubelet", true) => &[SIGNS, ENCIPHERS, CLIENT],

@@ -1,4 +1,4 @@
-//! Waiting for a certificate.
+//! Waits for a certificate to be issued.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! What is written down beside a certificate, so that it can be asked for again: what the
-//! certificate itself does not say.
+//! Record stored next to a certificate, with the parameters of its request that the certificate
+//! does not contain.
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use windlass_pki::KeyType;
 pub struct IssueRecord {
     /// Name of the signer that issued the certificate.
     pub signer: String,
-    /// For which usages, by their names.
+    /// Requested usages by their names in the API.
     pub usages: Vec<String>,
-    /// For how long, if that was said.
+    /// Requested lifetime in seconds; `None` if not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expiration_seconds: Option<i32>,
     /// The type of the key, in the notation of the flag.

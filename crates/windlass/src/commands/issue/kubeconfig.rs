@@ -1,4 +1,5 @@
-//! A kubeconfig that uses what was issued, by the names of its files: a renewal is seen by itself.
+//! A kubeconfig that refers to the issued files by path, so that renewals take effect without a
+//! rewrite.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use zeroize::Zeroizing;
 use crate::commands::{api_client, print};
 use crate::datadir;
 
-/// Writes a file with which kubectl reaches the same server, with this certificate.
+/// Writes a kubeconfig for the same server that authenticates with this certificate.
 pub fn write(
     file: &Path,
     config: &Config,

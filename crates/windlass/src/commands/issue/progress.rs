@@ -1,12 +1,12 @@
-//! Saying what is being waited for: a line that moves on a terminal, plain lines elsewhere.
+//! Progress of waiting: an animated line on a terminal, plain lines elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 
 const FRAMES: [&str; 4] = ["|", "/", "-", "\\"];
-/// To the beginning of the line, and away with what is on it.
+/// Returns to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[2K";
 
-/// What is said on standard error while something is waited for.
+/// Progress messages on standard error while the command waits.
 pub struct WaitProgress {
     terminal: bool,
     said: String,
@@ -18,7 +18,7 @@ impl WaitProgress {
         Self { terminal: std::io::stderr().is_terminal(), said: String::new(), frame: 0 }
     }
 
-    /// Says what is waited for now, once.
+    /// Reports what the command waits for, unless it was reported last.
     pub fn report(&mut self, text: &str) {
         if self.said == text {
             return;
@@ -31,14 +31,14 @@ impl WaitProgress {
         }
     }
 
-    /// Says something that is to stay.
+    /// Prints a line that is not overwritten later.
     pub fn print_note(&mut self, text: &str) {
         self.clear();
         eprintln!("windlass: {text}");
         self.draw();
     }
 
-    /// Shows that there is still somebody waiting.
+    /// Advances the animation on a terminal.
     pub fn tick(&mut self) {
         self.frame = self.frame.wrapping_add(1);
         self.draw();
@@ -48,10 +48,10 @@ impl WaitProgress {
         if self.terminal && !self.said.is_empty() {
             let frame = FRAMES.get(self.frame % FRAMES.len()).copied().unwrap_or_default();
             let mut stderr = std::io::stderr().lock();
-            // A line that wraps could not be taken back.
+            // A wrapped line could not be cleared.
             let room = columns().saturating_sub(3);
             let said = self.said.chars().take(room).collect::<String>();
-            // Who cannot see it has lost nothing.
+            // Progress is optional, so write errors are ignored.
             let _ = write!(stderr, "{CLEAR}{frame} {said}");
             let _ = stderr.flush();
         }
@@ -66,7 +66,7 @@ impl WaitProgress {
     }
 }
 
-/// How wide the terminal is.
+/// Returns the width of the terminal in columns.
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
     size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)

@@ -1,4 +1,4 @@
-//! `windlass node status`: what the agent of this machine says of itself.
+//! `windlass node status`: shows the status that the agent of this machine wrote.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,7 +18,7 @@ use windlass_node::status_file::{
 use crate::cli::{NodeStatusArgs, OutputFormat};
 use crate::commands::print;
 
-/// Prints it; fails if no agent is running, or if the node has no valid client certificate.
+/// Prints the status; fails if no agent is running, or if the node has no valid client certificate.
 pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     let directory = directory(arguments);
     let status = AgentStatus::read(directory).map_err(anyhow::Error::msg)?;
@@ -56,8 +56,9 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     Ok(())
 }
 
-/// Where the status is, unless told: with the certificates, or one above them as `up` has it. The parent
-/// may be the directory of another agent, which keeps its certificates elsewhere.
+/// Returns the directory of the status unless a flag names it: that of the certificates, or its
+/// parent, as with `up`. The parent may belong to another agent, which stores its certificates
+/// elsewhere.
 fn directory(arguments: &NodeStatusArgs) -> &Path {
     let with = arguments.cert_dir.as_path();
     let above = with.parent().filter(|above| {
@@ -68,7 +69,8 @@ fn directory(arguments: &NodeStatusArgs) -> &Path {
     arguments.root_dir.as_deref().or(above).unwrap_or(with)
 }
 
-/// Whether two paths are one directory. An agent in a container has other paths than this process.
+/// Returns whether two paths name the same directory. The paths of an agent in a container differ
+/// from those of this process.
 fn is_same_directory(recorded: &Path, given: &Path) -> bool {
     match (fs::metadata(recorded), fs::metadata(given)) {
         (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
@@ -76,8 +78,8 @@ fn is_same_directory(recorded: &Path, given: &Path) -> bool {
     }
 }
 
-/// Whether the agent is running: it holds a lock on the directory of its certificates, which need not be
-/// the one that was given, but may be below it.
+/// Returns whether the agent is running: it holds a lock on its certificate directory, which may be
+/// the given directory or one below it.
 fn running(
     arguments: &NodeStatusArgs,
     directory: &Path,
@@ -103,7 +105,7 @@ fn has_status(directory: &Path) -> bool {
     directory.join(windlass_node::status_file::FILE).exists()
 }
 
-/// What keeps an agent from writing to a directory, if something does.
+/// Returns the reason why an agent cannot write to a directory, if there is one.
 fn disk_problem(directory: &Path) -> Option<&'static str> {
     let disk = statvfs(directory).ok()?;
     let readonly = disk.f_flag.contains(StatVfsMountFlags::RDONLY);
@@ -120,7 +122,7 @@ fn unwritable(readonly: bool, blocks: u64, free: u64) -> Option<&'static str> {
 
 #[derive(Serialize)]
 struct NodeStatusView {
-    /// Whether an agent is at work; not there if that cannot be said.
+    /// Whether an agent is running; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<bool>,
     #[serde(flatten)]
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    /// The arguments for a directory, with the status of an agent in another one.
+    /// Returns the arguments for a certificate directory.
     fn arguments(cert_dir: &Path) -> NodeStatusArgs {
         let line = ["windlass", "node", "status", "--cert-dir"].map(str::to_owned);
         let line = line.into_iter().chain([cert_dir.display().to_string()]);
@@ -362,16 +364,16 @@ mod tests {
         fs::create_dir_all(&pki).unwrap();
         let lock = windlass_runtime::file_lock::DirectoryLock::acquire(&pki).unwrap();
         let status = write_status(&root, &pki);
-        // Whichever of the two is named, it is the agent that runs.
+        // Either directory finds the running agent.
         for given in [&root, &pki] {
             let arguments = arguments(given);
             assert_eq!(directory(&arguments), root);
             assert!(running(&arguments, &root, Some(&status)).unwrap(), "{given:?}");
         }
-        // In a container it has another path.
+        // In a container, the directory has another path.
         let moved = AgentStatus { certificate_directory: "/no/such/pki".into(), ..status.clone() };
         assert!(running(&arguments(&root), &root, Some(&moved)).unwrap());
-        // The status above is that of another agent.
+        // The status in the parent directory belongs to another agent.
         let others = arguments(&other);
         assert_eq!(directory(&others), other);
         assert!(!running(&others, &other, None).unwrap());

@@ -1,4 +1,4 @@
-//! Kubernetes' own signers, described by what Windlass does with what they are asked for.
+//! Descriptions of the built-in Kubernetes signers, according to the rules that Windlass applies.
 
 use windlass_controllers::csr_signer::KubernetesSigner;
 
@@ -6,10 +6,10 @@ use super::signing_policy::{
     ANY_KEY, NO_CA, NOTHING_SIGNED, SignerDescription, SignerKind, SigningPolicy,
 };
 
-/// The signer that signs nothing; its name is that of trust in API servers.
+/// A signer that signs no requests; its name is used for trust in API servers.
 pub const API_SERVING: &str = "kubernetes.io/kube-apiserver-serving";
 
-/// All names, in the order in which they are listed.
+/// Names of all built-in signers, in the order of lists.
 pub const NAMES: [&str; 5] = [
     KubernetesSigner::Client.name(),
     KubernetesSigner::KubeletClient.name(),
@@ -18,7 +18,7 @@ pub const NAMES: [&str; 5] = [
     API_SERVING,
 ];
 
-/// What the signer of this name does, if it is one of Kubernetes' own.
+/// Describes the built-in signer of this name; `None` if it is not built in.
 pub fn document(name: &str) -> Option<SignerDescription> {
     match KubernetesSigner::from_name(name) {
         Some(signer) => Some(signing(signer)),
@@ -56,7 +56,8 @@ fn signing(signer: KubernetesSigner) -> SignerDescription {
     }
 }
 
-/// What has no bound of its own is signed as Kubernetes does: see the rules in `windlass_pki`.
+/// Describes the policy of a signer. Where it sets no limit, the rules of Kubernetes in
+/// `windlass_pki` apply.
 fn terms(signer: KubernetesSigner) -> SigningPolicy {
     SigningPolicy {
         permitted_subjects: lines(subjects(signer)),
@@ -157,7 +158,7 @@ mod tests {
     use super::*;
     use crate::commands::signer::signing_policy;
 
-    /// What is said is what is done: each row is a request, and who signs it.
+    /// The descriptions match the rules: each row is a request and the signers that accept it.
     #[test]
     fn the_words_are_those_of_the_rules() {
         let none = AltNames::default();

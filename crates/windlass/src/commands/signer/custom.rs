@@ -1,4 +1,4 @@
-//! The user's own signers, described by their file.
+//! Descriptions of custom signers, derived from `signers.yaml`.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use windlass_pki::{CertificateUsages, KeyType};
 
 use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, SigningPolicy};
 
-/// What a signer of the file does.
+/// Describes a custom signer of the file.
 pub fn document(custom: &SignerConfig) -> SignerDescription {
     let trust = match &custom.publish {
         Some(publication) => format!("ClusterTrustBundle {}", publication.bundle),
@@ -113,7 +113,7 @@ fn allowed(allowed: &AllowedPods) -> Vec<String> {
     }
 }
 
-/// Usages by all their names that a request may use; of two that mean the same, the usual one.
+/// Names of usages that a request may contain; for synonyms, the common one.
 const USAGES: [&str; 19] = [
     "digital signature",
     "content commitment",
@@ -169,7 +169,7 @@ fn labelled_list<T: ToString>(what: &str, all: &[T]) -> String {
     format!("{what}: {shown}")
 }
 
-/// A duration in the units of the file.
+/// Formats a duration in the units of the file.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts = [(seconds / 3600, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
@@ -243,7 +243,7 @@ mod tests {
         assert!(pods.trust_distribution[0].starts_with("not published"));
     }
 
-    /// A usage that the list does not have would be left out of what is said.
+    /// A usage that is missing in the list would be missing in descriptions.
     #[test]
     fn every_usage_has_a_name() {
         for name in USAGES {

@@ -1,5 +1,5 @@
-//! What is wrong with signers: a function of what was gathered, so that everything can be tried in a
-//! table. `trust`: what is wrong with the anchors that they publish.
+//! Findings about signers: a pure function of the collected inputs, so that table tests cover every
+//! case. `trust` checks the published anchors.
 
 mod trust;
 
@@ -18,28 +18,29 @@ use super::server::{ListOutcome, ServerSnapshot, SnapshotError};
 use super::signer_ca::{CaFiles, SignerCa};
 use crate::expiry::{CertificateLifetime, CertificateRole, ExpiryUrgency};
 
-/// A CA that ends sooner is reported, however short its life.
+/// A CA that expires within this period is reported, regardless of its lifetime.
 const SOON: time::Duration = time::Duration::days(30);
-/// Signers answer at once; what waits for longer is stuck.
+/// Signers respond at once, so a request that waits longer than this is stuck.
 const TO_SIGN: time::Duration = time::Duration::minutes(1);
 /// Approval is a manual step, so requests may wait an hour before a warning.
 const TO_APPROVE: time::Duration = time::Duration::hours(1);
 
 /// Everything `windlass signer check` has collected from files and the server.
 pub struct CheckInputs {
-    /// Why the user's file cannot be used, if so. Then its signers are not among the known ones.
+    /// Why the signers file is invalid, if it is. Its signers are then missing among the known
+    /// ones.
     pub bad_file: Option<String>,
     pub known: Vec<LocalSigner>,
-    /// Certificates of the data directory that are nobody's signing CA.
+    /// Certificates of the data directory that are not signing CAs.
     pub own: Vec<CertificateLifetime>,
     pub server: Result<ServerSnapshot, SnapshotError>,
 }
 
-/// Something that is wrong, or may become so.
+/// A present or expected problem, or a note.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SignerFinding {
     pub severity: FindingSeverity,
-    /// The signer, if it is about one.
+    /// The affected signer; `None` if the finding concerns none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signer: Option<String>,
     pub message: String,
@@ -51,9 +52,9 @@ pub struct SignerFinding {
 pub enum FindingSeverity {
     /// Something does not work now.
     Error,
-    /// Something will not work, or is not as it should be.
+    /// Something will fail later, or deviates from the expected state.
     Warning,
-    /// All is well, and this is good to know.
+    /// Useful information without a problem.
     Note,
 }
 
@@ -82,7 +83,7 @@ impl SignerFinding {
     }
 }
 
-/// What is wrong: the errors first.
+/// Evaluates the inputs; errors come first.
 pub fn findings(facts: &CheckInputs, now: OffsetDateTime) -> Vec<SignerFinding> {
     let mut found = Vec::new();
     found.extend(
@@ -201,8 +202,8 @@ fn check_bundle(known: &LocalSigner, seen: &ServerSnapshot) -> Option<SignerFind
     Some(SignerFinding::error(known.name(), message))
 }
 
-/// Who may not look does not know whether all is well. What a server does not have matters only to
-/// signers that use it.
+/// Reports kinds that the user may not list, because their state is unknown. A kind that the server
+/// does not serve matters only to signers that use it.
 fn check_list_access(facts: &CheckInputs, seen: &ServerSnapshot) -> Vec<SignerFinding> {
     let mut found = Vec::new();
     for (sight, why) in seen.unavailable_kinds() {
@@ -227,7 +228,7 @@ fn check_list_access(facts: &CheckInputs, seen: &ServerSnapshot) -> Vec<SignerFi
     found
 }
 
-/// Requests that wait for too long, by signer, kind and what they wait for.
+/// Reports requests that wait too long, by signer, kind and state.
 fn check_requests(
     facts: &CheckInputs,
     seen: &ServerSnapshot,
@@ -241,7 +242,7 @@ fn check_requests(
             RequestState::Denied | RequestState::Failed | RequestState::Issued => continue,
         };
         let waits = asked.since.is_some_and(|since| now - since > patience);
-        // Nobody will ever answer: there is no reason to be patient before it is said.
+        // If no approver will ever decide, report the request without delay.
         if waits || asked.state == RequestState::ToApprove && reason(facts, seen, asked).is_some() {
             let key =
                 (asked.signer.as_str(), asked.api == Api::Pod, asked.state == RequestState::ToSign);
@@ -282,7 +283,7 @@ fn check_pending(
     Some(SignerFinding::new(severity, Some(&oldest.signer), message))
 }
 
-/// Why nobody here will answer a request, if so.
+/// Returns why no controller here will process a request, if so.
 fn reason(
     facts: &CheckInputs,
     seen: &ServerSnapshot,
@@ -294,7 +295,7 @@ fn reason(
                 && other.api == asked.api
                 && other.state == RequestState::Issued
         });
-        // It may well be one of the file, and somebody else may answer.
+        // The signer may be defined in the invalid file, or processed elsewhere.
         let nobody = facts.bad_file.is_none() && !answers;
         return nobody.then_some("unknown signer");
     };

@@ -1,4 +1,4 @@
-//! Signers, one a line.
+//! List of signers, one per line.
 
 use std::collections::BTreeMap;
 
@@ -14,44 +14,44 @@ use super::signing_policy::SignerKind;
 use crate::cli::OutputFormat;
 use crate::commands::print::{plain, table, word, words};
 
-/// A signer and all there is to say in a line.
+/// A signer with the columns of its line.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SignerRow {
     pub name: String,
     pub kind: SignerKind,
     pub ca: CaCell,
-    /// What was asked of it; none if nobody could be asked.
+    /// Counts of its CertificateSigningRequests; `None` if they could not be listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestCounts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_requests: Option<RequestCounts>,
-    /// Whether what was asked of it can be added up.
+    /// Whether counts are shown: false without a server or permission to list.
     #[serde(skip)]
     pub counted: bool,
-    /// Trust bundles for it; none if nobody could be asked.
+    /// Names of its trust bundles; `None` if they could not be listed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bundles: Option<Vec<String>>,
     pub policy: String,
 }
 
-/// What is known of a CA, for a line.
+/// CA of a signer, as listed.
 #[derive(Debug, Serialize)]
 #[serde(tag = "from", rename_all = "camelCase")]
 pub enum CaCell {
     /// Neither files nor published bundles show the CA.
     Unknown,
-    /// It is made when the signer starts.
+    /// Windlass creates the CA when the signer starts.
     ToBeMade { directory: String },
     /// The CA files exist but were rejected.
     Unusable { why: String },
     /// Read from the CA's certificate file.
     File { file: String, certificate: CaCertificateInfo },
-    /// From what the server has for it.
+    /// Taken from the trust bundles on the server.
     Bundles { certificates: Vec<CaCertificateInfo> },
 }
 
-/// All signers: those that are known, and those that only the server has heard of.
+/// Lists all signers: the local ones, and those that occur only on the server.
 pub fn rows(known: &[LocalSigner], seen: Option<&ServerSnapshot>) -> Vec<SignerRow> {
     let nothing = ServerSnapshot::default();
     let sights = seen.unwrap_or(&nothing);
@@ -128,7 +128,7 @@ impl CaCell {
         }
     }
 
-    /// When it ends; of several, the first that does.
+    /// Formats the expiry; of several certificates, the earliest.
     fn expiry(&self, now: OffsetDateTime) -> String {
         match self {
             Self::Unknown => "<unknown>".into(),
@@ -178,7 +178,7 @@ fn line(row: &SignerRow, wide: bool, now: OffsetDateTime) -> Vec<String> {
         line.push(row.ca.join_certificates(|facts| facts.key.clone()));
         line.push(row.ca.join_certificates(|facts| facts.serial.clone()));
         line.push(row.ca.join_certificates(|facts| {
-            // Enough to tell two apart; all of it is in the documents.
+            // Enough digits to distinguish two CAs; the structured output has all.
             let all = facts.fingerprint.as_deref().unwrap_or("<unknown>");
             all.get(..16).unwrap_or(all).to_owned()
         }));
@@ -187,7 +187,7 @@ fn line(row: &SignerRow, wide: bool, now: OffsetDateTime) -> Vec<String> {
     line
 }
 
-/// The requests of both kinds; one that the server does not have has none.
+/// Formats the counts of both kinds; a kind that the server does not serve counts as none.
 fn counts(row: &SignerRow, now: OffsetDateTime) -> [String; 4] {
     let both = [&row.requests, &row.pod_requests].into_iter().flatten();
     let all = both.fold(RequestCounts::default(), |all, each| all.merge(each));

@@ -1,4 +1,4 @@
-//! The signers that are known here, with what they sign with: read from files only.
+//! Signers that are configured locally, with their CAs. Reads files only.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,14 +17,14 @@ use crate::commands::data_dir;
 use crate::datadir::DataDirLayout;
 use crate::expiry::{CertificateLifetime, CertificateRole, MonitoredCertificate};
 
-/// A signer that is known here.
+/// A signer that is configured locally.
 #[derive(Debug)]
 pub struct LocalSigner {
     pub document: SignerDescription,
     pub ca: SignerCa,
-    /// The longest that certificates may last, and the field that says so.
+    /// Maximum lifetimes of certificates, each with the field that sets it.
     pub longest: Vec<(&'static str, Duration)>,
-    /// The bundle that its anchors are published in.
+    /// Name of the ClusterTrustBundle with its anchors.
     pub bundle: Option<String>,
     /// Wildcards that several requesters share, as `field pattern`.
     pub shared_wildcards: Vec<String>,
@@ -33,14 +33,14 @@ pub struct LocalSigner {
 /// Local sources of signer configuration: data directory and `signers.yaml`.
 #[derive(Debug)]
 pub struct SignerSources {
-    /// The data directory, if there is one.
+    /// Layout of the data directory, if there is one.
     pub data: Option<DataDirLayout>,
-    /// The file of the user's own signers, if there is one.
+    /// Path of `signers.yaml`, if there is one.
     pub signers: Option<PathBuf>,
 }
 
 impl SignerSources {
-    /// What was said, or else what `windlass up` would use, if it is there.
+    /// Returns the sources that the flags name, or existing ones where `windlass up` expects them.
     pub fn from_flags(arguments: &SignerSourceArgs) -> Result<Self> {
         let given = arguments.data_dir.is_some();
         let data = match data_dir::layout(&DataDirArgs { data_dir: arguments.data_dir.clone() }) {
@@ -55,8 +55,9 @@ impl SignerSources {
         Ok(Self { data, signers: arguments.signers.clone().or(usual) })
     }
 
-    /// What the data directory has issued to its server and administrator, and the serving CA, which
-    /// is no signer's. One that is not there has never been made.
+    /// Returns the lifetimes of the certificates that the data directory issued to its server and
+    /// administrator, and of the serving CA, which belongs to no signer. Missing files were never
+    /// created and are skipped.
     pub fn own_certificates(&self) -> Vec<CertificateLifetime> {
         let Some(data) = &self.data else { return Vec::new() };
         let own = [
@@ -78,7 +79,7 @@ impl SignerSources {
 }
 
 impl LocalSigner {
-    /// Kubernetes' own, with their CAs if the data directory of `windlass up` is here.
+    /// Returns the built-in signers, with their CAs if the data directory of `windlass up` is here.
     pub fn built_in(data: Option<&DataDirLayout>) -> Vec<Self> {
         let documents = built_in::NAMES.into_iter().filter_map(built_in::document);
         let known = documents.map(|document| Self {
@@ -91,7 +92,7 @@ impl LocalSigner {
         known.collect()
     }
 
-    /// One of the user's own.
+    /// Converts a custom signer of the file.
     pub fn custom(custom: &SignerConfig) -> Self {
         let requests =
             custom.requests.as_ref().map(|profile| ("requests.maxDuration", profile.max_duration));
@@ -115,7 +116,7 @@ impl LocalSigner {
     }
 }
 
-/// The files that `windlass up` signs with.
+/// Reads the CA files with which `windlass up` signs.
 fn own_ca(data: &DataDirLayout, name: &str) -> SignerCa {
     let pair = match KubernetesSigner::from_name(name) {
         Some(KubernetesSigner::Client | KubernetesSigner::KubeletClient) => "client-ca",
@@ -126,7 +127,7 @@ fn own_ca(data: &DataDirLayout, name: &str) -> SignerCa {
     };
     let (certificate, key) =
         (data.pki_file(&format!("{pair}.crt")), data.pki_file(&format!("{pair}.key")));
-    // A server with other CAs makes none there, and one that never ran has none yet.
+    // A server with other CAs creates none there; one that never ran has none yet.
     match certificate.exists() || key.exists() {
         true => SignerCa::read(&certificate, &key, CaFileForm::One),
         false => SignerCa::Elsewhere,

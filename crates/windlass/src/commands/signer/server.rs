@@ -1,4 +1,4 @@
-//! What a server has for signers: requests, pods' requests and trust bundles.
+//! Requests and trust bundles of all signers, as listed from a server.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -16,17 +16,17 @@ use super::signer_ca::CaCertificateInfo;
 use crate::cli::ApiServerArgs;
 use crate::commands::api_client;
 
-/// Objects to get at a time.
+/// Page size of list requests.
 const PAGE: u32 = 500;
 
 /// Requests and trust bundles of the server, for all signers.
 #[derive(Debug, Default)]
 pub struct ServerSnapshot {
-    /// What was asked of signers, by pods too.
+    /// CertificateSigningRequests and PodCertificateRequests of all signers.
     pub requests: Vec<SignerRequest>,
-    /// Anchors that are published for a signer.
+    /// ClusterTrustBundles that name a signer.
     pub bundles: Vec<SignerBundle>,
-    /// Whether CertificateSigningRequests could be looked at.
+    /// Result of listing CertificateSigningRequests of the cluster.
     pub csr_access: ListOutcome,
     /// Result of listing PodCertificateRequests in all namespaces.
     pub pod_request_access: ListOutcome,
@@ -34,7 +34,7 @@ pub struct ServerSnapshot {
     pub bundle_access: ListOutcome,
 }
 
-/// Whether objects of a kind could be looked at.
+/// Result of listing the objects of a kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ListOutcome {
     /// All objects of the kind were listed.
@@ -42,7 +42,7 @@ pub enum ListOutcome {
     Complete,
     /// The server does not know the kind.
     NotServed,
-    /// The server does not show them, and why.
+    /// The server refused the list; holds the reason.
     Forbidden(String),
 }
 
@@ -57,21 +57,21 @@ pub struct SignerBundle {
     pub anchors: Vec<Vec<u8>>,
     /// One summary per certificate, in the same order.
     pub facts: Vec<CaCertificateInfo>,
-    /// What Windlass recorded about them.
+    /// What Windlass recorded about the anchors.
     pub records: AnchorRecords,
-    /// The nodes that select it and do not have it as it is, if a CA waits for them and they could
-    /// be looked at.
+    /// Nodes that select the bundle and lack its current content; filled if a CA waits for delivery
+    /// and the nodes could be listed.
     pub lacking: Vec<String>,
 }
 
-/// Why there is nothing to be seen.
+/// Reasons why there is no snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotError {
     /// The user passed `--files-only`, so no server was contacted.
     NotRequested,
-    /// There is no kubeconfig that would name a server.
+    /// No kubeconfig names a server; holds the reason.
     NoServer(String),
-    /// There is one, and the server is of no help.
+    /// The server could not be queried; holds the reason.
     Unreachable(String),
 }
 
@@ -111,7 +111,7 @@ pub async fn fetch_snapshot(server: &ApiServerArgs) -> Result<ServerSnapshot, Sn
 }
 
 impl ServerSnapshot {
-    /// What could not be looked at, and why.
+    /// Lists the kinds that could not be listed, with the reason.
     pub fn unavailable_kinds(&self) -> Vec<(&ListOutcome, String)> {
         let kinds = [
             ("CertificateSigningRequests", &self.csr_access),
@@ -134,7 +134,7 @@ impl SignerBundle {
         let spec = &bundle.data["spec"];
         let signer = spec["signerName"].as_str().filter(|signer| !signer.is_empty())?;
         let text = spec["trustBundle"].as_str().unwrap_or_default();
-        // What cannot be read holds nobody's anchors.
+        // An invalid bundle contributes no anchors.
         let certificates = parse_certificate_blocks(text.as_bytes()).unwrap_or_default();
         let (label, value) = MANAGED_BY;
         let records = records(bundle).unwrap_or_default();
@@ -154,12 +154,12 @@ impl SignerBundle {
     }
 }
 
-/// Whether a CA waits until nodes have its anchor.
+/// Returns whether a CA waits until nodes have its anchor.
 fn is_delivery_pending(records: &AnchorRecords) -> bool {
     records.values().any(|record| record.hold_until.is_some())
 }
 
-/// All objects of a kind, in the best version that the server has.
+/// Lists all objects of a kind in the best version that the server serves.
 async fn list_preferred_version(
     client: &Client,
     wanted: ApiKind,

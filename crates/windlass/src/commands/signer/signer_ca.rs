@@ -1,5 +1,4 @@
-//! The CA of a signer, as its files are now. They are only read: a CA that is to be made is not
-//! made here.
+//! State of a signer's CA files. They are only read: a missing CA is not created here.
 
 use std::fs;
 use std::io::{ErrorKind, Read as _};
@@ -17,35 +16,35 @@ use zeroize::Zeroizing;
 
 use crate::commands::csr::view;
 
-/// What is known of a signer's CA.
+/// State of a signer's CA.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SignerCa {
-    /// Its files are not here.
+    /// Its files are not on this machine.
     Elsewhere,
-    /// It will be made in this directory when the signer starts.
+    /// The signer creates it in this directory at its start.
     ToBeMade(PathBuf),
-    /// The files cannot be used, and why.
+    /// The files are invalid; holds the reason.
     Unusable(String),
-    /// The files are good, whatever the time.
+    /// The files are valid, apart from the validity period.
     Files(Box<CaFiles>),
 }
 
-/// A CA that could be read.
+/// A CA whose files are readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaFiles {
-    /// The file of the certificate.
+    /// Path of the certificate file.
     pub certificate: PathBuf,
-    /// The file of the key.
+    /// Path of the private key file.
     pub key: PathBuf,
-    /// The permissions of the key's file.
+    /// Permission bits of the key file.
     pub mode: u32,
     /// Certificate that signs: the first in its file.
     pub facts: CaCertificateInfo,
-    /// When it and all that vouch for it are valid.
+    /// Period in which it and all its issuers are valid.
     pub valid: (OffsetDateTime, OffsetDateTime),
-    /// What others have to trust.
+    /// DER encoding of the trust anchor.
     pub anchor: Vec<u8>,
-    /// The CA and those that vouch for it.
+    /// DER encodings of the CA and its issuers.
     pub chain: Vec<Vec<u8>>,
 }
 
@@ -85,7 +84,7 @@ impl CaCertificateInfo {
     }
 }
 
-/// Whether the file of the certificate may also hold who vouches for it.
+/// Whether the certificate file may also contain issuers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CaFileForm {
     One,
@@ -93,7 +92,7 @@ pub enum CaFileForm {
 }
 
 impl SignerCa {
-    /// The CA of a signer of the user's own.
+    /// Reads the CA of a custom signer.
     pub fn from_choice(choice: &CaConfig) -> Self {
         let (directory, certificate, key) = match choice {
             CaConfig::Files { certificate, key } => {
@@ -121,7 +120,7 @@ impl SignerCa {
         Self::Unusable(format!("{missing} is missing, but {there} exists"))
     }
 
-    /// The CA in two files.
+    /// Reads a CA from its certificate and key files.
     pub fn read(certificate: &Path, key: &Path, form: CaFileForm) -> Self {
         match load(certificate, key, form) {
             Ok(files) => Self::Files(Box::new(files)),
@@ -161,10 +160,10 @@ fn load(certificate: &Path, key: &Path, form: CaFileForm) -> Result<CaFiles, Str
     })
 }
 
-/// The bytes of a file, which may be a key: they are wiped when they are no longer needed.
+/// Reads a file that may contain a key; the buffer is zeroized on drop.
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let limit = u64::try_from(MAX_PEM_BYTES).unwrap_or(u64::MAX).saturating_add(1);
-    // Growing would leave copies behind.
+    // Reallocation would leave copies of the key in memory.
     let mut text = Zeroizing::new(Vec::with_capacity(MAX_PEM_BYTES.saturating_add(1)));
     let read = fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut text));
     match read {

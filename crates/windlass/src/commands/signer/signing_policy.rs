@@ -1,17 +1,17 @@
-//! What a signer says about itself: the six things that Kubernetes asks of every signer, and who
-//! approves for it. Data, so that people and programs get the same.
+//! Description of a signer: the six properties that Kubernetes requires signers to document, and
+//! its approver. Structured, so that text and JSON agree.
 
 use serde::Serialize;
 
-/// Where a signer comes from.
+/// Origin of the definition of a signer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SignerKind {
     /// One of the signers that Kubernetes defines.
     BuiltIn,
-    /// One of the user's file.
+    /// Defined in the user's `signers.yaml` file.
     Custom,
-    /// Somebody asks it on the server, and nobody here knows it.
+    /// Named in requests on the server, but not configured here.
     Unknown,
 }
 
@@ -32,13 +32,13 @@ impl SignerKind {
 pub struct SignerDescription {
     pub name: String,
     pub kind: SignerKind,
-    /// How those who verify come to trust what it signs.
+    /// How relying parties get the trust anchors.
     pub trust_distribution: Vec<String>,
-    /// What it makes of CertificateSigningRequests; nothing if it signs none.
+    /// Policy for CertificateSigningRequests; `None` if it signs none.
     pub requests: Option<SigningPolicy>,
-    /// What it makes of PodCertificateRequests; nothing if it signs none.
+    /// Policy for PodCertificateRequests; `None` if it signs none.
     pub pod_requests: Option<SigningPolicy>,
-    /// Whether what it signs may sign in turn.
+    /// Whether issued certificates may be CAs.
     #[serde(rename = "caBit")]
     pub ca_bit: &'static str,
 }
@@ -55,18 +55,18 @@ pub struct SigningPolicy {
     pub approval: Vec<String>,
 }
 
-/// No certificate of anybody's is a CA's.
+/// Text for signers that never issue CA certificates.
 pub const NO_CA: &str = "never: basic constraints are critical with CA:FALSE";
-/// As [`NO_CA`], of a signer that signs nothing.
+/// Counterpart of [`NO_CA`] for a signer that signs nothing.
 pub const NOTHING_SIGNED: &str = "not applicable: signs nothing";
 
-/// Keys that get certificates from Kubernetes' own signers.
+/// Keys that the built-in signers accept.
 pub const ANY_KEY: &str = "RSA of 1024 to 8192 bits, ECDSA on P-256, P-384 and P-521, Ed25519";
-/// Keys that get certificates from the user's own where nothing else is said.
+/// Keys that custom signers accept by default.
 pub const STRONG_KEY: &str = "RSA of 2048 to 8192 bits, ECDSA on P-256, P-384 and P-521, Ed25519";
 
 impl SignerDescription {
-    /// What it signs, in a few words.
+    /// Summarizes what the signer signs in a few words.
     pub fn summary(&self) -> String {
         let requests = self.requests.as_ref().map(|terms| {
             let (subjects, usages) = (terms.permitted_subjects.join(", "), terms.usages());
@@ -118,7 +118,7 @@ pub fn text(document: &SignerDescription) -> String {
     text
 }
 
-/// A label, and behind it lines under one another.
+/// Appends a label, followed by its lines with a common indent.
 pub fn field(text: &mut String, indent: &str, label: &str, lines: &[String]) {
     const WIDTH: usize = 30;
     let mut label = format!("{indent}{label}:");

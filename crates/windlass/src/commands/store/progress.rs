@@ -1,23 +1,23 @@
-//! How far an export or import is: a bar on a terminal, a line now and then elsewhere.
+//! Progress of an export or import: a bar on a terminal, periodic lines elsewhere.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use windlass_store::{MigrationEvent, MigrationStep};
 
-/// To the beginning of the line, and away with what is on it.
+/// Returns to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[2K";
-/// How often the bar is drawn, and how often a line is written.
+/// Intervals at which the bar is drawn and at which a line is written.
 const BAR: Duration = Duration::from_millis(100);
 const LINE: Duration = Duration::from_secs(5);
-/// How long the bar is.
+/// Width of the bar in characters.
 const WIDTH: u64 = 24;
 
-/// What is said on standard error meanwhile.
+/// Progress output on standard error during a migration.
 pub struct MigrationProgress {
     quiet: bool,
     terminal: bool,
-    /// The step that runs, when it began and with how much already done.
+    /// Current step, its start time and the amount that was already done then.
     step: Option<(MigrationStep, Instant, u64)>,
     said: Instant,
     drawn: bool,
@@ -29,7 +29,7 @@ impl MigrationProgress {
         Self { quiet, terminal, step: None, said: Instant::now(), drawn: false }
     }
 
-    /// Says it, if it is time to.
+    /// Shows an event, unless the last output is too recent.
     pub fn update(&mut self, news: MigrationEvent) {
         if self.quiet {
             return;
@@ -80,7 +80,7 @@ impl MigrationProgress {
     }
 }
 
-/// One moment of a step.
+/// Progress of a step at one moment.
 struct StepProgress {
     step: MigrationStep,
     done: u64,

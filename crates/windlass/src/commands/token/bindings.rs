@@ -1,5 +1,5 @@
-//! The role bindings without which a token is good for nothing: they let its bearer ask for a
-//! node's certificate, have that approved by itself, and let nodes renew theirs.
+//! Role bindings that bootstrap tokens need: they allow the bearer to request a node certificate,
+//! approve that request automatically, and let nodes renew their certificates.
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::commands::api_client;
 
 const API_GROUP: &str = "rbac.authorization.k8s.io";
-/// How often a binding is looked at again that somebody else changes at the same time.
+/// Maximum number of attempts after concurrent changes of a binding.
 const ATTEMPTS: usize = 5;
 
 /// A ClusterRoleBinding from one ClusterRole to groups of bootstrap tokens or nodes.
@@ -21,20 +21,20 @@ pub struct BootstrapBinding {
     groups: Vec<String>,
 }
 
-/// What had to be done.
+/// Change that was necessary to a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BindingChange {
     /// The binding did not exist and was created.
     Made,
-    /// Groups were missing in it.
+    /// Missing groups were added to the binding.
     Changed,
     /// The binding already had all groups.
     Unchanged,
 }
 
 impl BootstrapBinding {
-    /// All that tokens with these groups need.
+    /// Returns all bindings that tokens with these groups need.
     pub fn for_groups(groups: &[String]) -> [BootstrapBinding; 3] {
         let binding = |name, role, groups: &[String]| Self { name, role, groups: groups.to_vec() };
         [
@@ -48,7 +48,7 @@ impl BootstrapBinding {
         ]
     }
 
-    /// What nodes need that have joined, however they did.
+    /// Returns the binding that lets joined nodes renew their certificates.
     pub fn rotation() -> Self {
         Self {
             name: "windlass:node-autoapprove-certificate-rotation",
@@ -57,7 +57,7 @@ impl BootstrapBinding {
         }
     }
 
-    /// Sees to it that it is there. Whatever else is in it stays.
+    /// Creates the binding or adds missing groups. Other contents are preserved.
     pub async fn ensure(&self, client: &Client) -> Result<BindingChange> {
         let api: Api<ClusterRoleBinding> = Api::all(client.clone());
         for _ in 0..ATTEMPTS {
@@ -78,7 +78,7 @@ impl BootstrapBinding {
             };
             match written {
                 Ok(_) => return Ok(done),
-                // Somebody else was faster: made it, changed it or took it away.
+                // A concurrent client created, changed or deleted the binding.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(api_client::explain(error)),
             }
@@ -86,7 +86,7 @@ impl BootstrapBinding {
         bail!("clusterrolebinding {} changes continuously; retry later", self.name)
     }
 
-    /// What it does, on one line.
+    /// Describes the change on one line; `None` if there is nothing to report.
     pub fn line(&self, done: BindingChange) -> Option<String> {
         let what = match done {
             BindingChange::Made => "made",
@@ -177,7 +177,7 @@ mod tests {
             panic!()
         };
         assert_eq!(groups(&more), ["a", "b", "c"]);
-        // A user is not a group of the same name.
+        // A user does not match a group of the same name.
         let mut user = made.clone();
         user.subjects.iter_mut().flatten().for_each(|subject| subject.kind = "User".into());
         assert!(matches!(expected_binding(&["a"]).plan(Some(user)), Ok(BindingPlan::Change(_))));

@@ -1,4 +1,4 @@
-//! What a machine needs to join: a kubeconfig with the token, and the command that uses it.
+//! Kubeconfig and command with which a machine joins.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use zeroize::Zeroizing;
 use crate::commands::{api_client, print};
 use crate::shell;
 
-/// Where the command keeps what it gets, on the node.
+/// Directory on the node in which the command stores certificates.
 const PLACE: &str = "windlass-node";
 
-/// A kubeconfig with which whoever has it is the token's bearer. Everything is in it, so that it can
-/// go to another machine.
+/// Returns a self-contained kubeconfig that authenticates with the token, for use on another
+/// machine.
 pub fn kubeconfig(config: &Config, url: &str, token: &str) -> Result<Zeroizing<String>> {
     let mut cluster = api_client::cluster(config);
     cluster["server"] = json!(url);
@@ -40,7 +40,7 @@ pub fn kubeconfig(config: &Config, url: &str, token: &str) -> Result<Zeroizing<S
     Ok(Zeroizing::new(text))
 }
 
-/// The command for a machine that has the kubeconfig in a file.
+/// Returns the command for a machine that has the kubeconfig in a file.
 pub fn with_file(file: &Path) -> String {
     let file = file.to_string_lossy();
     let file = shell::word(&file);
@@ -49,8 +49,8 @@ pub fn with_file(file: &Path) -> String {
     )
 }
 
-/// The command for a machine that has nothing yet. The token is in what a shell does by itself, so that
-/// it is in no list of processes.
+/// Returns the command for a machine that has no kubeconfig yet. A shell builtin receives the
+/// token, so that it does not appear in process lists.
 pub fn without_file(kubeconfig: &str) -> Zeroizing<String> {
     let text = Zeroizing::new(STANDARD.encode(kubeconfig));
     let file = format!("{PLACE}/bootstrap.kubeconfig");
@@ -61,7 +61,7 @@ pub fn without_file(kubeconfig: &str) -> Zeroizing<String> {
     ))
 }
 
-/// Whether an address is one that only this machine reaches.
+/// Returns whether only this machine can reach the address.
 pub fn is_local(url: &str) -> bool {
     let Ok(url) = url.parse::<http::Uri>() else { return false };
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
@@ -90,7 +90,7 @@ mod tests {
         let ca = STANDARD.decode(cluster["certificate-authority-data"].as_str().unwrap()).unwrap();
         assert!(ca.starts_with(b"-----BEGIN CERTIFICATE-----\n"));
         assert_eq!(read["users"][0]["user"]["token"], "abcdef.0123456789abcdef");
-        // A file is of no use elsewhere: what is in it goes along.
+        // A file path is of no use elsewhere, so its contents are embedded.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "anchors").unwrap();
         let mut config = config();

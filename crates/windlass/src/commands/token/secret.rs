@@ -1,4 +1,4 @@
-//! A bootstrap token as a secret: made, and read again.
+//! Encodes and decodes bootstrap tokens as Secrets.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::cli::TokenTtl;
 
 /// Namespace of bootstrap token Secrets, fixed by Kubernetes.
 pub const NAMESPACE: &str = "kube-system";
-/// The type of their secrets.
+/// Type of bootstrap token Secrets.
 pub const TYPE: &str = "bootstrap.kubernetes.io/token";
 
 const PREFIX: &str = "bootstrap-token-";
@@ -26,32 +26,32 @@ const USAGES: [&str; 2] = ["authentication", "signing"];
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
 
-/// The name of a token's secret.
+/// Returns the name of a token's Secret.
 pub fn name(id: &str) -> String {
     format!("{PREFIX}{id}")
 }
 
-/// A new token, which is not to be printed by accident.
+/// A new token. Its type prevents accidental printing.
 pub struct BootstrapToken {
-    /// What it is called by.
+    /// Public part of the token, also in the name of its Secret.
     pub id: String,
     secret: Zeroizing<String>,
 }
 
 impl BootstrapToken {
-    /// One that nobody can guess.
+    /// Generates a token from the system's random source.
     pub fn random() -> Result<BootstrapToken> {
         let random = SystemRandom::new();
         let id = (*letters(&random, ID_LENGTH)?).clone();
         Ok(BootstrapToken { id, secret: letters(&random, SECRET_LENGTH)? })
     }
 
-    /// As whoever joins has to show it.
+    /// Returns the complete token, as a joining machine presents it.
     pub fn whole(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{}.{}", self.id, *self.secret))
     }
 
-    /// The secret that makes the server know it.
+    /// Returns the Secret that makes the token valid on the server.
     pub fn object(&self, terms: &TokenAttributes) -> Secret {
         let mut data = BTreeMap::new();
         let mut put =
@@ -78,7 +78,7 @@ impl BootstrapToken {
     }
 }
 
-/// So many of the 36 letters that tokens are made of, each as likely as the others.
+/// Draws this many letters from the 36 that tokens consist of, with equal probability.
 fn letters(random: &SystemRandom, length: usize) -> Result<Zeroizing<String>> {
     const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let mut text = Zeroizing::new(String::with_capacity(length));
@@ -86,7 +86,7 @@ fn letters(random: &SystemRandom, length: usize) -> Result<Zeroizing<String>> {
     while text.len() < length {
         random.fill(&mut *byte).map_err(|_| anyhow!("no random numbers available"))?;
         let [number] = *byte;
-        // What is left over above the last multiple of 36 would favour the first letters.
+        // Values above the last multiple of 36 would favor the first letters.
         if number < 252
             && let Some(letter) = LETTERS.get(usize::from(number % 36))
         {
@@ -96,15 +96,15 @@ fn letters(random: &SystemRandom, length: usize) -> Result<Zeroizing<String>> {
     Ok(text)
 }
 
-/// What a token is good for.
+/// Attributes of a token besides its secret.
 #[derive(Serialize)]
 pub struct TokenAttributes {
-    /// When it ends, as RFC 3339 has it.
+    /// Expiry as RFC 3339; `None` if it never expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
-    /// How it may be used.
+    /// Permitted usages: authentication, signing or both.
     pub usages: Vec<String>,
-    /// Who comes with it is in these.
+    /// Groups of users that authenticate with the token.
     pub groups: Vec<String>,
     /// Free text for people; empty if not set.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -112,7 +112,7 @@ pub struct TokenAttributes {
 }
 
 impl TokenAttributes {
-    /// What is said of a new token.
+    /// Builds the attributes of a new token.
     pub fn new(
         ttl: TokenTtl,
         groups: &[String],
@@ -138,27 +138,27 @@ fn expiration_time(now: OffsetDateTime, lasts: std::time::Duration) -> Option<St
     end.format(&Rfc3339).ok()
 }
 
-/// A token that is there.
+/// An existing token, as listed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenEntry {
-    /// What it is called by.
+    /// Public part of the token, also in the name of its Secret.
     pub id: String,
-    /// The whole of it, for those who asked for it.
+    /// Complete token, if the user requested secrets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     #[serde(flatten)]
     pub terms: TokenAttributes,
-    /// How long it can still be used; none for ever.
+    /// Remaining lifetime in seconds; `None` if it never expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seconds_left: Option<i64>,
-    /// Why nobody can join with it.
+    /// Why the token cannot be used to join.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<&'static str>,
 }
 
 impl TokenEntry {
-    /// What a secret says; none if it is no token's.
+    /// Decodes a Secret; `None` if it is not a bootstrap token.
     pub fn from_secret(secret: &Secret, reveal: bool, now: OffsetDateTime) -> Option<TokenEntry> {
         if secret.type_.as_deref() != Some(TYPE) {
             return None;
@@ -192,7 +192,7 @@ impl TokenEntry {
             groups: groups.collect(),
             description: data("description").unwrap_or_default(),
         };
-        // What cannot be read has ended.
+        // An unreadable expiry counts as expired.
         let seconds_left = end.map(|end| end.map_or(0, |end| (end - now).whole_seconds()));
         Some(TokenEntry { id, token, terms, seconds_left, problem })
     }
@@ -256,7 +256,7 @@ mod tests {
         let all: std::collections::BTreeSet<_> =
             tokens.iter().map(|token| token.as_str()).collect();
         assert_eq!(all.len(), tokens.len());
-        // All letters turn up: 1100 draws miss a given one once in 10^13.
+        // All letters occur: 1100 draws miss a given one once in 10^13.
         let used: std::collections::BTreeSet<_> = tokens.iter().flat_map(|t| t.bytes()).collect();
         assert_eq!(used.len(), 37);
     }

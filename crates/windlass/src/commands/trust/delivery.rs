@@ -1,7 +1,7 @@
-//! Which bundle has arrived where: a pure function of what the server has.
+//! Delivery of bundles to nodes: a pure function of the server's objects.
 //!
-//! All views derive from [`overview`], so that a list and a detail view cannot disagree. It errs on the
-//! side of "not delivered": a node that is blocked, stale or silent does not have a bundle.
+//! All views derive from [`overview`], so that a list and a detail view cannot disagree. In doubt,
+//! a bundle counts as not delivered: a node that is blocked, stale or silent does not have it.
 
 #[cfg(test)]
 pub mod tests;
@@ -16,28 +16,29 @@ use windlass_node::trust::object::{
 };
 use windlass_node::volume::trust_anchors::{BundleSelector, TrustBundle, TrustBundleIndex};
 
-/// What is said of a node whose report does not list everything.
+/// Message for a node whose report is truncated.
 const CUT: &str = "report does not list all volumes";
-/// What is said of a node that has an agent of ours and no report.
+/// Message for a node with a Windlass agent but without a report.
 const NO_REPORT: &str = "agent has not reported";
 
 /// Bundles, node reports and Nodes of the server, kept current by the watch.
 #[derive(Debug, Default)]
 pub struct TrustState {
-    /// The bundles, with what is known of each.
+    /// Bundles by name, with what deliveries are compared with.
     pub known: BTreeMap<String, BundleInfo>,
-    /// The same, for looking them up.
+    /// The same bundles, indexed for selection.
     pub bundles: TrustBundleIndex,
-    /// What nodes report, by their name.
+    /// Trust reports by the name of the node.
     pub reports: BTreeMap<String, NodeReport>,
     /// All Nodes of the cluster, by name.
     pub nodes: BTreeMap<String, NodeState>,
 }
 
-/// What a Node says of its agent.
+/// State of an agent according to its Node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeState {
-    /// Whether a Windlass agent registered it. Others have a kubelet, and an agent beside it or none.
+    /// Whether a Windlass agent registered it. Other nodes run a kubelet, with or without an agent
+    /// next to it.
     pub ours: bool,
     /// Since when its Ready condition is Unknown, as RFC 3339: its lease has expired.
     pub lost: Option<String>,
@@ -46,11 +47,11 @@ pub struct NodeState {
 /// A ClusterTrustBundle, reduced to what deliveries are compared with.
 #[derive(Debug, Clone)]
 pub struct BundleInfo {
-    /// The signer it is of; may be empty.
+    /// Signer of the bundle; may be empty.
     pub signer: String,
     /// `metadata.generation`; 0 if the server does not set it.
     pub generation: i64,
-    /// The digest of its anchors.
+    /// Digest of the anchors in the bundle.
     pub digest: String,
     /// Number of trust anchors in the bundle.
     pub certificates: usize,
@@ -60,14 +61,14 @@ pub struct BundleInfo {
 #[derive(Debug, Clone, Default)]
 pub struct NodeReport {
     pub status: NodeTrustStatus,
-    /// When it was last written, as RFC 3339; empty if that is not known.
+    /// Time of the last write as RFC 3339; empty if unknown.
     pub at: String,
 }
 
-/// How far all bundles have come, and what may concern any of them.
+/// Delivery of all bundles, and uncertainties that may concern any of them.
 #[derive(Debug, Default)]
 pub struct DeliveryOverview {
-    /// All bundles, by name: those that exist, and others that nodes have or wait for.
+    /// All bundles by name: existing ones, and others that nodes carry or wait for.
     pub deliveries: Vec<BundleDelivery>,
     /// Blocked volumes whose selection matches no bundle, nor a signer that has one.
     pub unmatched: Vec<NodeVolumes>,
@@ -77,7 +78,7 @@ pub struct DeliveryOverview {
     pub agentless: Vec<String>,
 }
 
-/// A node of which it is not known which bundles it should have.
+/// A node whose expected bundles are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnreportedNode {
     pub node: String,
@@ -85,82 +86,83 @@ pub struct UnreportedNode {
     pub message: String,
 }
 
-/// How far a bundle has come.
+/// Delivery of a bundle to nodes.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleDelivery {
     /// Name of the ClusterTrustBundle that is delivered.
     pub name: String,
-    /// The signer it is of.
+    /// Signer of the bundle; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub signer: String,
-    /// Whether there is such a bundle.
+    /// Whether the bundle exists on the server.
     pub exists: bool,
     /// `metadata.generation`; 0 if the bundle does not exist or has none.
     pub generation: i64,
-    /// The digest of its anchors.
+    /// Digest of the anchors in the bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub digest: String,
-    /// How many anchors it has.
+    /// Number of trust anchors in the bundle.
     pub certificates: usize,
-    /// How many nodes should have it; of one that does not exist, how many have it or wait for it.
+    /// Number of nodes that should have it; if it does not exist, of those that have it or wait for
+    /// it.
     pub nodes: usize,
-    /// How many of them have it.
+    /// Number of these nodes that have it.
     pub have: usize,
-    /// Where it is not, although it should be there.
+    /// Nodes that should have the bundle and do not.
     pub lacking: Vec<NodeVolumes>,
-    /// Where it is, although it should not be there: it is gone, or nothing selects it any more.
+    /// Nodes that have the bundle and should not: it was deleted, or nothing selects it any more.
     pub leftover: Vec<NodeVolumes>,
-    /// Where it is, in whichever generation.
+    /// Nodes that have the bundle in any generation.
     #[serde(skip)]
     pub carriers: Vec<NodeVolumes>,
 }
 
-/// A node, with the volumes that are meant.
+/// A node with the affected volumes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeVolumes {
     pub node: String,
-    /// When it last reported, as RFC 3339.
+    /// Time of its last report as RFC 3339.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reported: String,
-    /// Why it does not have what it should have.
+    /// Why it lacks the expected content; `None` if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DeliveryShortfall>,
-    /// Its volumes; those with the same are one.
+    /// Its volumes, grouped by equal content.
     pub volumes: Vec<VolumeGroup>,
 }
 
-/// Why a node does not have a bundle. Of several reasons the last of these is named.
+/// Why a node does not have a bundle. If several reasons apply, the last in this order is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum DeliveryShortfall {
-    /// Its volumes have older content, or none yet.
+    /// Its volumes have older content or none yet.
     Stale,
     /// Its report does not list all volumes.
     Truncated,
-    /// Something keeps a volume from having it.
+    /// An error prevents a volume from being updated.
     Blocked,
     /// Its agent has stopped reporting.
     Silent,
 }
 
-/// Volumes that carry the same.
+/// Volumes with the same content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeGroup {
-    /// What they carry of the bundle.
+    /// Content of the bundle in these volumes.
     pub carries: CarriedContent,
     /// Volume names as the node reports them; `more` counts the rest.
     pub names: Vec<String>,
-    /// How many more there are.
+    /// Number of volumes that are not named.
     pub more: u32,
-    /// Why they do not have what they should have.
+    /// Why they lack the expected content; empty if they do not.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
 }
 
-/// What volumes carry of a bundle.
+/// Content of a bundle in volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CarriedContent {
@@ -168,7 +170,7 @@ pub enum CarriedContent {
     Unknown,
     /// The volumes hold no anchors of the bundle.
     Nothing,
-    /// This generation, if it is not 0, with this digest.
+    /// Content with this digest, of this generation unless it is 0.
     Bundle {
         /// `metadata.generation` of the content; 0 if unknown.
         generation: i64,
@@ -177,7 +179,7 @@ pub enum CarriedContent {
     },
 }
 
-/// How far all bundles have come.
+/// Evaluates the delivery of all bundles.
 pub fn overview(world: &TrustState) -> DeliveryOverview {
     let known = world.known.iter().map(|(name, known)| (name.clone(), known.delivery(name)));
     let mut all = known.collect::<BTreeMap<_, _>>();
@@ -199,7 +201,7 @@ pub fn overview(world: &TrustState) -> DeliveryOverview {
                 add(&mut delivery.lacking, node, reported, state, unlisted);
             }
             delivery.nodes += 1;
-            // Nodes come in order, so this one would be the last.
+            // Nodes are visited in order, so this node would be the last entry.
             let lacks = delivery.lacking.last().is_some_and(|at| at.node == *node);
             delivery.have += usize::from(!lacks);
         }
@@ -208,13 +210,13 @@ pub fn overview(world: &TrustState) -> DeliveryOverview {
     overview
 }
 
-/// A source of a node, to be looked at.
+/// Evaluation of one source in the report of a node.
 struct SourceInspection<'a> {
     world: &'a TrustState,
     node: &'a str,
     reported: &'a NodeReport,
     source: &'a NodeTrustSource,
-    /// Why nothing is heard of the node any more.
+    /// Why the node no longer reports, if it does not.
     silent: Option<&'a str>,
 }
 
@@ -253,9 +255,9 @@ impl SourceInspection<'_> {
         }
     }
 
-    /// A selection that matches no bundle, so that the volume cannot have its files. It may have been
-    /// meant to match any bundle of the signer; if there is none, the signer's name itself may be
-    /// wrong, and the volume counts against every bundle.
+    /// Handles a selection that matches no bundle, so that the volume is blocked. It may have been
+    /// meant to match any bundle of the signer, so it counts against all of these. If there are
+    /// none, the signer's name may be wrong, and the volume counts against every bundle.
     fn blocked(
         &self,
         all: &mut BTreeMap<String, BundleDelivery>,
@@ -271,7 +273,7 @@ impl SourceInspection<'_> {
             let volumes = self.volumes(found, Some(&why));
             add(&mut delivery.lacking, node, reported, Some(state), volumes);
         };
-        // One that is waited for by its name, and was never there.
+        // A bundle selected by name that never existed.
         if !source.name.is_empty() && !carried.contains_key(source.name.as_str()) {
             wanted.insert(source.name.clone());
             lacks(delivery_entry(all, &source.name));
@@ -312,7 +314,7 @@ impl SourceInspection<'_> {
     }
 }
 
-/// What a source selects, for people.
+/// Describes what a source selects, for people.
 fn selection(source: &NodeTrustSource) -> String {
     let labels = source.label_selector.as_ref();
     match (parse_selector(source), labels) {
@@ -327,8 +329,8 @@ fn selection(source: &NodeTrustSource) -> String {
     }
 }
 
-/// The signer whose bundles a source selects; empty for a bundle without one. The name of a bundle that has
-/// one begins with it.
+/// Returns the signer whose bundles a source selects; empty for a bundle without one. The name of a
+/// bundle with a signer starts with the signer's name.
 fn source_signer(source: &NodeTrustSource) -> String {
     let signer = source.name.rsplit_once(':').and_then(|(signer, _)| signer.split_once(':'));
     match signer {
@@ -366,7 +368,7 @@ fn add(
 }
 
 impl TrustState {
-    /// Adds a bundle, in the place of the one with its name.
+    /// Adds a bundle, replacing the one of the same name.
     pub fn set_bundle(&mut self, bundle: TrustBundle) {
         let known = BundleInfo {
             signer: bundle.signer.clone(),
@@ -384,7 +386,8 @@ impl TrustState {
         self.bundles.remove(name);
     }
 
-    /// Why nothing is heard of a node any more, if that is so. Its report says what it had before.
+    /// Returns why a node no longer reports, if it does not. Its report then shows an earlier
+    /// state.
     fn silence_reason(&self, node: &str) -> Option<String> {
         match self.nodes.get(node) {
             Some(NodeState { lost: None, .. }) => None,
@@ -396,7 +399,7 @@ impl TrustState {
         }
     }
 
-    /// The nodes of which no report lists all volumes.
+    /// Returns the nodes whose report is missing or truncated.
     fn unreported(&self) -> DeliveryOverview {
         let mut overview = DeliveryOverview::default();
         let cut = self.reports.iter().filter(|(_, report)| report.status.more_sources > 0);
@@ -434,7 +437,8 @@ impl BundleInfo {
 }
 
 impl BundleDelivery {
-    /// Of a bundle that does not exist, nobody should have it: those count that have it or wait for it.
+    /// Fills in the counts. No node should have a bundle that does not exist: then the nodes that
+    /// have it or wait for it are counted.
     fn with_counts(mut self) -> Self {
         if !self.exists {
             let carriers = self.carriers.iter().map(|at| at.node.as_str());
@@ -445,12 +449,12 @@ impl BundleDelivery {
         self
     }
 
-    /// Whether it is where it should be, and nowhere else.
+    /// Returns whether exactly the expected nodes have the bundle.
     pub fn is_complete(&self) -> bool {
         self.lacking.is_empty() && self.leftover.is_empty()
     }
 
-    /// Whether it is of this signer. The name says so if nothing else is left of it.
+    /// Returns whether the bundle belongs to this signer. For a deleted bundle, its name decides.
     pub fn is_from_signer(&self, signer: &str) -> bool {
         match self.exists {
             true => self.signer == signer,
@@ -458,7 +462,7 @@ impl BundleDelivery {
         }
     }
 
-    /// How far it has come, in a word or two.
+    /// Describes the progress in one or two words.
     pub fn state(&self) -> &'static str {
         match (self.exists, self.nodes) {
             (false, _) if self.carriers.is_empty() => "absent",

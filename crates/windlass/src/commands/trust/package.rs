@@ -1,4 +1,5 @@
-//! `windlass trust package`: whom this machine trusts, as the default package of Bundles.
+//! `windlass trust package`: converts the certificates that this machine trusts to a default
+//! package of Bundles.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +27,7 @@ fn package(arguments: &TrustPackageArgs) -> Result<CaPackage> {
     CaPackage::from_store(name, &edition, &store).with_context(|| from.display().to_string())
 }
 
-/// The day on which a file was last changed: the same store is the same edition.
+/// Returns the day of a file's last change, so that an unchanged store keeps its version.
 fn modification_date(file: &Path) -> Result<String> {
     let changed = OffsetDateTime::from(fs::metadata(file)?.modified()?);
     let (year, month, day) = changed.to_calendar_date();

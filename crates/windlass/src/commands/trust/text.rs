@@ -12,14 +12,14 @@ use super::delivery::{
 use crate::cli::OutputFormat;
 use crate::commands::print;
 
-/// Names that are listed in one place.
+/// Maximum number of names listed in one place.
 const FEW: usize = 10;
-/// Volumes that are listed of one node, if not all are wanted.
+/// Maximum number of volumes listed per node unless all are requested.
 const SOME: usize = 3;
-/// The digits of a digest that tell it from others.
+/// Number of digest digits shown, enough to distinguish bundles.
 const DIGITS: usize = 12;
 
-/// All of them, a line each.
+/// Lists all bundles, one per line.
 pub fn list(
     overview: &DeliveryOverview,
     format: Option<OutputFormat>,
@@ -59,7 +59,7 @@ pub fn list(
     table + &uncertainty_notes(overview, format, now)
 }
 
-/// One of them: which nodes do not have it, and why.
+/// Describes one bundle: which nodes do not have it, and why.
 pub fn bundle_details(
     delivery: &BundleDelivery,
     overview: &DeliveryOverview,
@@ -100,7 +100,7 @@ pub fn bundle_details(
     text + &uncertainty_notes(overview, format, now)
 }
 
-/// One of them that should be nowhere: which nodes have it.
+/// Describes a bundle that no node should have: which nodes have it.
 pub fn carrier_details(
     delivery: &BundleDelivery,
     overview: &DeliveryOverview,
@@ -116,7 +116,7 @@ pub fn carrier_details(
     text + &uncertainty_notes(overview, format, now)
 }
 
-/// What may concern any bundle.
+/// Lists uncertainties that may concern any bundle.
 pub fn uncertainty_notes(
     overview: &DeliveryOverview,
     format: Option<OutputFormat>,
@@ -143,7 +143,7 @@ pub fn uncertainty_notes(
     text
 }
 
-/// The names of these nodes and of those that may be concerned.
+/// Lists the names of these nodes, and of unmatched and unreported ones.
 fn names<'a>(all: impl Iterator<Item = &'a NodeVolumes>, overview: &'a DeliveryOverview) -> String {
     let DeliveryOverview { unmatched, unreported, .. } = overview;
     let unreported = unreported.iter().map(|one| &one.node);
@@ -152,7 +152,7 @@ fn names<'a>(all: impl Iterator<Item = &'a NodeVolumes>, overview: &'a DeliveryO
     names.into_iter().map(|node| print::word(node) + "\n").collect()
 }
 
-/// How far it is in all, in one line.
+/// Summarizes the delivery of all bundles on one line.
 pub fn overview_summary(overview: &DeliveryOverview, gone: bool) -> String {
     let DeliveryOverview { deliveries, unmatched, unreported, .. } = overview;
     let mut parts = vec![progress(deliveries, gone)];
@@ -178,7 +178,7 @@ fn progress(deliveries: &[BundleDelivery], gone: bool) -> String {
     }
 }
 
-/// Which nodes have no agent that reports.
+/// Lists nodes without a reporting agent.
 pub fn agentless(nodes: &[String]) -> String {
     let few = nodes.iter().take(FEW).collect::<Vec<_>>();
     let more = match nodes.len() - few.len() {
@@ -275,7 +275,7 @@ fn count_text(number: usize, what: &str) -> String {
     format!("{} {what}{plural}", with_separators(number))
 }
 
-/// A number as people read it.
+/// Formats a number with thousands separators.
 fn with_separators(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::new();

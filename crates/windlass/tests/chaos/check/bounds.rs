@@ -1,5 +1,5 @@
-//! Which revisions a moment can have had: those that somebody had seen by then had happened, and those of
-//! writes that were asked for later had not.
+//! Bounds of the revision at a time: revisions observed by then had happened, and those of writes
+//! that were requested later had not.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,11 +8,12 @@ use super::{CONFIG_MAPS, writes};
 use crate::history::{ChaosHistory, OperationOutcome, RequestRoute, Revision, Time};
 
 pub struct RevisionBounds {
-    /// What anybody had seen by a time; grows.
+    /// Highest revision observed by any client up to a time; monotonic.
     seen: RevisionPeaks,
-    /// The same of those who were on one server.
+    /// The same for observations through one server.
     by_server: BTreeMap<RequestRoute, RevisionPeaks>,
-    /// The start of each write with its revision, and the lowest of all that started then or later.
+    /// Start of each write with its revision, and the lowest revision of all that started then or
+    /// later.
     asked: Vec<(Time, Revision)>,
 }
 
@@ -67,17 +68,17 @@ impl RevisionBounds {
         }
     }
 
-    /// What had happened before a time, because somebody had seen it.
+    /// Returns the revision that had been reached before a time, because a client had observed it.
     pub fn floor(&self, before: Time) -> Revision {
         self.seen.before(before)
     }
 
-    /// What a server had shown before a time.
+    /// Returns the highest revision that a server had returned before a time.
     pub fn server_floor(&self, via: RequestRoute, before: Time) -> Revision {
         self.by_server.get(&via).map_or(0, |peaks| peaks.before(before))
     }
 
-    /// What can have happened by a time at most: what was asked for later comes later.
+    /// Returns the highest revision possible at a time: writes requested later have higher ones.
     pub fn ceiling(&self, by: Time) -> Revision {
         let later = self.asked.partition_point(|(start, _)| *start <= by);
         self.asked.get(later).map_or(Revision::MAX, |(_, lowest)| lowest - 1)

@@ -1,4 +1,4 @@
-//! The end: all servers show the same, at the same revision, which is what etcd has.
+//! Final state: all servers return the state of etcd at the same revision.
 
 use super::reads::difference;
 use super::timeline::StoreTimeline;

@@ -1,18 +1,20 @@
-//! Certificates: one for each request, after its approval, and for everybody in the end.
+//! Issuance: one certificate per request, after its approval, and for every request in the end.
 
 use super::timeline::StoreTimeline;
 use super::{CheckResult, ConsistencyRule, REQUESTS};
 use crate::history::{ChaosHistory, Content, OperationOutcome, OperationRequest};
 
-/// What a request is called that waits for somebody's approval; others are approved by the controllers.
+/// Name prefix of requests that need manual approval; the controllers approve the others.
 pub const BY_HAND: &str = "certificatesigningrequests/by-hand-";
 
-/// What there is to know about a request: whether it is approved, and the digest of its certificate.
+/// Formats the compared parts of a request: whether it is approved, and the digest of its
+/// certificate.
 pub fn content(approved: bool, certificate: Option<&str>) -> Content {
     format!("{}/{}", if approved { "approved" } else { "" }, certificate.unwrap_or_default())
 }
 
-/// Whether it is approved, and the digest of its certificate, which is empty if there is none.
+/// Returns whether the request is approved, and the digest of its certificate, which is empty if
+/// there is none.
 fn read(content: &Content) -> (bool, &str) {
     let (approved, certificate) = content.split_once('/').unwrap_or((content, ""));
     (approved == "approved", certificate)
@@ -63,7 +65,7 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
     }
 }
 
-/// Whether somebody asked for the approval, and was not refused.
+/// Returns whether a client requested the approval and was not refused.
 fn has_approval(history: &ChaosHistory, approved: &str) -> bool {
     history.operations.iter().any(|operation| {
         let asked =

@@ -1,4 +1,4 @@
-//! Faults: how long nobody could write, and what those were told who could not.
+//! Faults: durations without successful writes, and the errors that clients got meanwhile.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::history::{
     RecordedOperation, Time,
 };
 
-/// The longest that nobody may be able to write when etcd needs another leader.
+/// Maximum time without successful writes while etcd elects another leader.
 const BOUND: Duration = Duration::from_secs(5);
 
-/// How soon somebody must be able to write when etcd took longer than it should: its members sometimes
-/// vote for themselves again and again.
+/// Time within which writes must succeed after an etcd outage that took too long itself: its
+/// members sometimes split votes repeatedly.
 const AFTER_ETCD: Duration = Duration::from_secs(2);
 
-/// How long after its quorum is lost etcd may still answer: until its leader has noticed.
+/// How long etcd may still respond after losing its quorum, until its leader has noticed.
 const NOTICED: Time = 3_000_000;
 
 pub fn check(history: &ChaosHistory, verdict: &mut CheckResult) {
@@ -44,12 +44,12 @@ pub fn check(history: &ChaosHistory, verdict: &mut CheckResult) {
     }
 }
 
-/// For how long nobody could write in a fault.
+/// Returns the time without successful writes during a fault.
 fn outage(history: &ChaosHistory, fault: &InjectedFault) -> Duration {
     longest_gap(history.operations.iter().filter_map(succeeded), fault)
 }
 
-/// For how long etcd itself took no writes in a fault.
+/// Returns the time during a fault in which etcd itself accepted no writes.
 fn etcd_outage(history: &ChaosHistory, fault: &InjectedFault) -> Duration {
     if history.probes.is_empty() {
         return Duration::ZERO;
@@ -57,7 +57,7 @@ fn etcd_outage(history: &ChaosHistory, fault: &InjectedFault) -> Duration {
     longest_gap(history.probes.iter().copied(), fault)
 }
 
-/// The longest time in a fault in which nothing happened, from what last happened before it.
+/// Returns the longest gap between events during a fault, starting with the last event before it.
 fn longest_gap(times: impl Iterator<Item = Time>, fault: &InjectedFault) -> Duration {
     let mut within: Vec<Time> = times.filter(|time| *time <= fault.end).collect();
     within.push(fault.end);
@@ -68,7 +68,7 @@ fn longest_gap(times: impl Iterator<Item = Time>, fault: &InjectedFault) -> Dura
     Duration::from_micros(longest.unwrap_or(fault.end - fault.start))
 }
 
-/// A table of all faults, to be read.
+/// Formats a table of all faults.
 pub fn table(history: &ChaosHistory) -> String {
     let mut table = format!(
         "{:<42} {:>8} {:>9} {:>10} {:>9} {:>10}\n",
@@ -96,7 +96,7 @@ fn succeeded(operation: &RecordedOperation) -> Option<Time> {
     done.then_some(operation.end)
 }
 
-/// Who is turned away by a server that is there is told to come again.
+/// A reachable server that refuses a request must tell the client to retry.
 fn refusal_defect(operation: &RecordedOperation) -> Option<String> {
     let (OperationOutcome::Refused { code, retry_after }
     | OperationOutcome::Unknown { code, retry_after, .. }) = &operation.outcome
@@ -105,14 +105,14 @@ fn refusal_defect(operation: &RecordedOperation) -> Option<String> {
     };
     let proper = match code {
         503 | 429 => *retry_after,
-        // 504 is a read of a version that does not come.
+        // 504 responds to a read of a version that is not reached in time.
         504 | 410 | 0 => true,
         _ => false,
     };
     (!proper).then(|| format!("{operation:?}"))
 }
 
-/// Without a quorum nothing is written and nothing is new, but what may be old is there.
+/// Without a quorum, writes and fresh reads must fail, but reads of any version succeed.
 fn without_quorum(operation: &RecordedOperation) -> Option<String> {
     let any = matches!(
         &operation.request,

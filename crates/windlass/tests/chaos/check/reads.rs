@@ -1,4 +1,4 @@
-//! Reads: each shows what was stored at its revision, and its revision is new enough.
+//! Reads: each returns the state at its revision, and its revision is new enough.
 
 use super::bounds::RevisionBounds;
 use super::timeline::{StateSpan, StoreTimeline, apply};
@@ -43,7 +43,7 @@ pub fn check(
                 let (OperationRequest::Update { expect, .. }
                 | OperationRequest::Delete { expect: Some(expect), .. }) = &operation.request
                 else {
-                    // Without a condition there is nothing to conflict with but a change in between.
+                    // Without a condition, only a concurrent change can cause a conflict.
                     continue;
                 };
                 let other = |span: &StateSpan<'_>| span.from != *expect;
@@ -64,7 +64,7 @@ pub fn check(
     }
 }
 
-/// Lists in the order of their revisions, against what was stored by then.
+/// Compares lists, in the order of their revisions, with the stored state.
 fn are_true<'a>(
     resource: &str,
     lists: impl Iterator<Item = (Revision, &'a Objects, &'a RecordedOperation)>,
@@ -90,7 +90,7 @@ fn are_true<'a>(
     }
 }
 
-/// What is shown and not stored, or the other way round.
+/// Describes the differences between the returned and the stored objects.
 pub fn difference(shown: &Objects, stored: &Objects) -> String {
     let keys = shown.keys().chain(stored.keys());
     let differing = keys.filter(|key| shown.get(*key) != stored.get(*key)).take(3);
@@ -100,7 +100,7 @@ pub fn difference(shown: &Objects, stored: &Objects) -> String {
     told.join("; ")
 }
 
-/// The revision of a list is one that it can have had.
+/// Checks that the revision of a list was possible at its time.
 fn check_list_revision(
     operation: &RecordedOperation,
     shown: Revision,
@@ -134,11 +134,11 @@ fn operation_summary(operation: &RecordedOperation, shown: Revision) -> String {
     format!("{request:?} of {client} via {via:?} from {start} to {end}, at {shown},")
 }
 
-/// How old a read may be, and which rule says so.
+/// Returns the minimum revision of a read, and the rule that requires it.
 fn floor(operation: &RecordedOperation, bounds: &RevisionBounds) -> (ConsistencyRule, Revision) {
     let version = match &operation.request {
         OperationRequest::Get { version, .. } | OperationRequest::List { version, .. } => *version,
-        // What a write finds is as new as what a read without a version finds.
+        // The state that a write finds is as fresh as that of a read without a version.
         _ => ReadVersion::Newest,
     };
     match version {
@@ -152,7 +152,7 @@ fn floor(operation: &RecordedOperation, bounds: &RevisionBounds) -> (Consistency
     }
 }
 
-/// A key was in a state that fits, at a time that fits.
+/// Checks that a key was in a matching state at a possible time.
 fn states(
     operation: &RecordedOperation,
     timeline: &StoreTimeline<'_>,

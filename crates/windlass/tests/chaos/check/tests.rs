@@ -1,4 +1,4 @@
-//! A history that is in order, and every way in which it can go wrong.
+//! A valid history, and every kind of violation.
 
 use super::{CONFIG_MAPS, ConsistencyRule, REQUESTS, check};
 use crate::history::{
@@ -15,7 +15,7 @@ fn change(revision: Revision, key: &str, content: Option<&str>) -> StoreChange {
     StoreChange { revision, key: key.to_owned(), content: content.map(Content::from) }
 }
 
-/// An operation that takes five units of time.
+/// Returns an operation that takes five units of time.
 fn operation(
     start: Time,
     request: OperationRequest,
@@ -92,7 +92,7 @@ fn deleted(key: &str, content: &str) -> WatchEventKind {
     WatchEventKind::Deleted { key: key.to_owned(), content: content.to_owned() }
 }
 
-/// The operations by what is done to them below.
+/// Indexes of the operations that cases below modify.
 const UPDATED: usize = 1;
 const DELETED: usize = 4;
 const LOST: usize = 6;
@@ -148,7 +148,7 @@ fn good() -> ChaosHistory {
             operation(40, create(B, "three"), OperationOutcome::Written(5)),
             operation(50, delete(A, Some(3)), OperationOutcome::Deleted),
             operation(60, create(B, "four"), OperationOutcome::Exists),
-            // It was done, and nobody was told.
+            // The write succeeded, but the response was lost.
             operation(70, create(A, "five"), unknown()),
             operation(80, get(A, ReadVersion::Newest), found_outcome(7, "five")),
             operation(90, list(ReadVersion::Newest), listed(7, &[(A, 7, "five"), (B, 5, "three")])),
@@ -197,7 +197,7 @@ fn a_correct_history_has_no_violations() {
     assert!(verdict.violations.is_empty(), "{}", verdict.report());
 }
 
-/// What is done to the history, which promise that breaks, and how.
+/// Description of a modification of the history, the rule that it violates, and the modification.
 type ViolationCase = (&'static str, ConsistencyRule, fn(&mut ChaosHistory));
 
 const WRITES: &[ViolationCase] = &[
@@ -289,7 +289,7 @@ const READS: &[ViolationCase] = &[
         h.changes.push(change(12, B, None));
         h.newest = 12;
         h.operations.push(operation(170, delete(B, None), OperationOutcome::Deleted));
-        // Everybody can know that it is gone.
+        // Every client can know that it was deleted.
         h.operations.push(operation(180, list(ReadVersion::Newest), listed(12, &[(A, 7, "five")])));
         h.operations.push(operation(190, create(B, "six"), OperationOutcome::Exists));
     }),
@@ -459,7 +459,7 @@ fn an_unanswered_write_may_go_either_way() {
     history.watches[1].told.push(observed_event(301, 13, deleted(B, "three")));
     let verdict = check(&history);
     assert!(verdict.violations.is_empty(), "{}", verdict.report());
-    // But once it was seen, it stays.
+    // Once observed, it must stay.
     let seen = operation(310, get("configmaps/d", ReadVersion::Newest), found_outcome(12, "lost"));
     let gone = operation(320, get("configmaps/d", ReadVersion::Newest), OperationOutcome::Absent);
     history.operations.extend([seen, gone]);

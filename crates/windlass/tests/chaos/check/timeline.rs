@@ -1,4 +1,4 @@
-//! What was stored, by revision and by key.
+//! Stored states by revision and by key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound::{Excluded, Included};
@@ -6,14 +6,14 @@ use std::ops::Bound::{Excluded, Included};
 use crate::history::{Content, ListedObject, Objects, Revision, StoreChange};
 
 pub struct StoreTimeline<'a> {
-    /// By resource, because that is what watches and lists are about.
+    /// By resource, because watches and lists cover one resource.
     resources: HashMap<&'a str, BTreeMap<Revision, &'a StoreChange>>,
-    /// The states of each key, beginning with the one in which it was never there.
+    /// States of each key, starting with the one before its creation.
     keys: HashMap<&'a str, Vec<StateSpan<'a>>>,
     by_revision: BTreeMap<Revision, &'a StoreChange>,
 }
 
-/// For how long a key was in a state: from a revision up to before the next change.
+/// Range of revisions in which a key had a state, up to the next change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSpan<'a> {
     pub from: Revision,
@@ -21,7 +21,7 @@ pub struct StateSpan<'a> {
     pub content: Option<&'a Content>,
 }
 
-/// The state of a key that nobody has written.
+/// State of a key that was never written.
 const NEVER: StateSpan<'static> = StateSpan { from: 0, upto: Revision::MAX, content: None };
 
 impl<'a> StoreTimeline<'a> {
@@ -46,7 +46,7 @@ impl<'a> StoreTimeline<'a> {
         self.by_revision.get(&revision).copied()
     }
 
-    /// The changes of a resource after a revision and up to another.
+    /// Returns the changes of a resource after a revision up to another.
     pub fn between(
         &self,
         resource: &str,
@@ -62,7 +62,7 @@ impl<'a> StoreTimeline<'a> {
         self.keys.keys().copied()
     }
 
-    /// What a key held right before a revision, with its version.
+    /// Returns the content of a key right before a revision, with its version.
     pub fn before(&self, key: &str, revision: Revision) -> Option<(Revision, &'a Content)> {
         let spans = self.spans(key);
         let earlier = spans.partition_point(|span| span.from < revision);
@@ -70,12 +70,12 @@ impl<'a> StoreTimeline<'a> {
         last.content.map(|content| (last.from, content))
     }
 
-    /// The states of a key, in order.
+    /// Returns the states of a key in order.
     pub fn spans(&self, key: &str) -> &[StateSpan<'a>] {
         self.keys.get(key).map_or(&[NEVER], Vec::as_slice)
     }
 
-    /// Everything of a resource at a revision.
+    /// Returns all objects of a resource at a revision.
     pub fn state(&self, resource: &str, revision: Revision) -> Objects {
         let mut objects = Objects::new();
         for change in self.between(resource, 0, revision) {
@@ -85,7 +85,7 @@ impl<'a> StoreTimeline<'a> {
     }
 }
 
-/// Makes a change to a state.
+/// Applies a change to a state.
 pub fn apply(objects: &mut Objects, change: &StoreChange) {
     match &change.content {
         Some(content) => {

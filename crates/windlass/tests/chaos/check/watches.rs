@@ -1,4 +1,4 @@
-//! Watches: ordered, unique, complete, true, resumable, with bookmarks that can be relied on.
+//! Watches: ordered, unique, complete, true, resumable, and with correct bookmarks.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub fn check(
     bounds: &RevisionBounds,
     verdict: &mut CheckResult,
 ) {
-    // In the order of their beginning, so that each finds where the one before it ended.
+    // In order of their start, so that each finds where the previous one ended.
     let mut watches: Vec<_> = history.watches.iter().collect();
     watches.sort_by_key(|watch| watch.start);
     let mut ends: BTreeMap<usize, (Option<Revision>, &RecordedWatch)> = BTreeMap::new();
@@ -32,7 +32,7 @@ pub fn check(
         }
         let position = check_watch(watch, timeline, bounds, verdict);
         if watch.follows {
-            // Who was told 410 begins anew.
+            // After 410, the client starts over.
             let position = position.filter(|_| watch.end != WatchEnd::Gone);
             ends.insert(watch.client, (position, watch));
         }
@@ -59,7 +59,7 @@ fn watch_summary(watch: &RecordedWatch) -> String {
     format!("the watch of {resource} by {client} via {via:?} at {start} from {from:?}")
 }
 
-/// Follows one watch; returns where it has come to, if that is known.
+/// Checks one watch; returns the revision that it reached, if known.
 fn check_watch(
     watch: &RecordedWatch,
     timeline: &StoreTimeline<'_>,
@@ -137,7 +137,8 @@ fn matches_change(
     }
 }
 
-/// A watch that begins with what there is; returns at which revision that was, and what follows.
+/// Checks a watch that starts with the current state; returns the revision of that state, and the
+/// remaining events.
 fn check_initial_events<'a>(
     watch: &'a RecordedWatch,
     timeline: &StoreTimeline<'_>,

@@ -1,4 +1,4 @@
-//! Writes: what was acknowledged is stored, what was refused is not, and nothing else is.
+//! Writes: acknowledged ones are stored, refused ones are not, and nothing else is.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -61,7 +61,8 @@ pub fn check(
     deletions(history, timeline, bounds, verdict);
 }
 
-/// Where each content of a resource was stored; no content is written twice.
+/// Returns the revision at which each content of a resource was stored; no content is written
+/// twice.
 pub fn contents<'a>(timeline: &StoreTimeline<'a>, resource: &str) -> Vec<(&'a Content, Revision)> {
     let changes = timeline.between(resource, 0, Revision::MAX);
     changes.filter_map(|change| Some((change.content.as_ref()?, change.revision))).collect()
@@ -81,7 +82,8 @@ fn content_revisions<'a>(
     places
 }
 
-/// A write that is stored at a revision: it came after what was seen before, and found what it said.
+/// Checks a write that is stored at a revision: it follows earlier observations, and its condition
+/// was met.
 fn check_stored_revision(
     operation: &RecordedOperation,
     revision: Revision,
@@ -107,7 +109,7 @@ fn check_stored_revision(
     }
 }
 
-/// A deletion as somebody asked for it, and the revisions that it can have had.
+/// A requested deletion, and the revisions that it may have.
 struct DeletionAttempt<'a> {
     operation: &'a RecordedOperation,
     after: Revision,
@@ -117,7 +119,7 @@ struct DeletionAttempt<'a> {
     found: bool,
 }
 
-/// Who deletes is not told the revision: each deletion is given to one who asked for it.
+/// Responses to deletions have no revision: each stored deletion is assigned to one request.
 fn deletions(
     history: &ChaosHistory,
     timeline: &StoreTimeline<'_>,
@@ -151,7 +153,7 @@ fn deletions(
             let possible = asked.after < change.revision && change.revision <= asked.upto;
             !asked.found && possible && asked.expect.is_none_or(|expect| Some(expect) == gone)
         });
-        // First those who can have no other.
+        // Requests without alternatives come first.
         match fitting.min_by_key(|asked| (asked.upto, asked.expect.is_none())) {
             Some(fitting) => fitting.found = true,
             None => {

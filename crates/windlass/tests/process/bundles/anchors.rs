@@ -29,7 +29,7 @@ fn sources_by_name_and_by_signer() {
     is("live", &[&two]);
     is("all", &[&two, &three]);
 
-    // They follow: content, labels, coming and going.
+    // Targets follow changes of content and labels, creation and deletion.
     apply(volume_fixture::bundle("roots", &four));
     is("name", &[&four]);
     scene.kubectl_ok(&[
@@ -76,14 +76,14 @@ fn a_target_that_pods_have_as_a_file() {
 
     world.apply(&[bundle("roots", json!([{"inLine": two}]), target.clone())]);
     until_text_of(&world, "signer", &two);
-    // What somebody changes or deletes comes back.
+    // Changed or deleted targets are restored.
     admin.ok(&["delete", "clustertrustbundle", "example.com:hand:roots"]);
     wait_for(|| {
         let found = admin.ok(&["get", "clustertrustbundles", "-o", "name"]);
         found.contains("example.com:hand:roots").then_some(()).ok_or(found)
     });
     until_text_of(&world, "signer", &two);
-    // A signer's name cannot change: it is another object.
+    // A signer name is immutable: a new one means another object.
     let unsigned = json!({"clusterTrustBundle": {}});
     world.apply(&[bundle("roots", json!([{"inLine": two}]), unsigned)]);
     wait_for(|| {
@@ -117,7 +117,7 @@ fn a_target_that_is_somebody_elses_is_left() {
     );
     let text = ["get", "clustertrustbundle", "roots", "-o", "jsonpath={.spec.trustBundle}"];
     assert_eq!(scene.kubectl_ok(&text), one);
-    // It is written as soon as nobody else has it.
+    // It is written as soon as no other object has the name.
     scene.kubectl_ok(&["delete", "clustertrustbundle", "roots"]);
     scene.synced("roots");
     assert_eq!(scene.kubectl_ok(&text), two.trim_end());

@@ -1,4 +1,4 @@
-//! A server that keeps Bundles, and what is looked at in it.
+//! A server that reconciles Bundles, with helpers that inspect its objects.
 
 use std::sync::Arc;
 use std::thread;
@@ -30,7 +30,7 @@ impl BundleFixture {
         Self::in_data_dir(TestDataDir::new(), flags)
     }
 
-    /// In this place, with more flags.
+    /// Starts a server with this data directory and additional flags.
     pub fn in_data_dir(place: TestDataDir, flags: &[&str]) -> Self {
         let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let mut scene = Self { admin: None, flags };
@@ -46,7 +46,7 @@ impl BundleFixture {
         self.admin = Some(Kubectl::with_server(server));
     }
 
-    /// Stops the server and starts it again, with these flags from now on.
+    /// Restarts the server with these flags.
     pub fn restart(&mut self, flags: &[&str]) {
         let Kubectl { server, .. } = self.admin.take().unwrap();
         let place = Arc::into_inner(server).unwrap().stop();
@@ -62,19 +62,19 @@ impl BundleFixture {
         self.admin().ok(args)
     }
 
-    /// Creates objects or changes them, as YAML or JSON.
+    /// Applies objects in YAML or JSON.
     pub fn apply(&self, manifest: &str) {
         self.admin().ok_with(manifest, &["apply", "-f", "-"]);
     }
 
-    /// Puts text into a ConfigMap in the trust namespace.
+    /// Stores text in a ConfigMap of the trust namespace.
     pub fn source(&self, name: &str, key: &str, text: &str) {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
                             "metadata": {"name": name, "namespace": TRUST}, "data": {key: text}});
         self.apply(&object.to_string());
     }
 
-    /// Puts text into a Secret in the trust namespace.
+    /// Stores text in a Secret of the trust namespace.
     pub fn secret_source(&self, name: &str, key: &str, text: &str) {
         let object = json!({"apiVersion": "v1", "kind": "Secret",
                             "metadata": {"name": name, "namespace": TRUST},
@@ -82,7 +82,7 @@ impl BundleFixture {
         self.apply(&object.to_string());
     }
 
-    /// A Bundle, created or changed.
+    /// Creates or changes a Bundle.
     pub fn bundle(&self, name: &str, sources: Value, target: Value) {
         self.apply(&bundle(name, sources, target).to_string());
     }
@@ -93,18 +93,18 @@ impl BundleFixture {
         self.kubectl_ok(&["patch", "bundle", name, "--type=merge", "-p", &patch]);
     }
 
-    /// Waits until the newest of a Bundle is in all targets.
+    /// Waits until the latest generation of a Bundle is synced.
     pub fn synced(&self, name: &str) -> Value {
         self.condition(name, "True", "Synced")
     }
 
-    /// Waits until the newest of a Bundle fails for this reason, and returns why.
+    /// Waits until the latest generation of a Bundle fails for this reason; returns the message.
     pub fn fails(&self, name: &str, reason: &str) -> String {
         self.condition(name, "False", reason)["message"].as_str().unwrap().to_owned()
     }
 
-    /// The same for the first failure with this reason, which is an event, too. Those that follow are
-    /// counted there.
+    /// The same for the first failure with this reason, which must also have an event. Repetitions
+    /// are counted in that event.
     pub fn failed(&self, name: &str, reason: &str) -> String {
         let message = self.fails(name, reason);
         let about = format!("--field-selector=involvedObject.name={name},reason={reason}");
@@ -128,14 +128,14 @@ impl BundleFixture {
         })
     }
 
-    /// The objects of a kind and a name, in all namespaces.
+    /// Lists the objects of a kind and a name in all namespaces.
     pub fn list_named(&self, kind: &str, name: &str) -> Vec<Value> {
         let named = format!("--field-selector=metadata.name={name}");
         let list = self.admin().json(&["get", kind, "-A", &named]);
         list["items"].as_array().unwrap().clone()
     }
 
-    /// Where there are objects of a kind and a name.
+    /// Returns the namespaces that have an object of this kind and name.
     pub fn target_namespaces(&self, kind: &str, name: &str) -> Vec<String> {
         let all = self.list_named(kind, name);
         all.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap().to_owned()).collect()
@@ -147,7 +147,7 @@ impl BundleFixture {
         all.split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Waits until the targets are in these namespaces and no others, each with this text.
+    /// Waits until exactly these namespaces have targets, each with this text.
     pub fn wait_for_targets(
         &self,
         namespaces: &[String],
@@ -165,7 +165,7 @@ impl BundleFixture {
         });
     }
 
-    /// Waits until the targets are in every namespace, each with this text.
+    /// Waits until every namespace has a target with this text.
     pub fn wait_for_targets_everywhere(&self, kind: &str, name: &str, key: &str, text: &str) {
         self.wait_for_targets(&self.namespaces(), kind, name, key, text);
     }
@@ -176,7 +176,7 @@ impl BundleFixture {
     }
 }
 
-/// Looks until there is something to see; what is wrong is told when there is none for too long.
+/// Polls until there is a value; panics with the last error after a timeout.
 pub fn wait_for<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
     let started = Instant::now();
     loop {
@@ -194,7 +194,7 @@ pub fn bundle(name: &str, sources: Value, target: Value) -> Value {
            "metadata": {"name": name}, "spec": {"sources": sources, "target": target}})
 }
 
-/// What is at a key of a ConfigMap or Secret.
+/// Returns the value of a key in a ConfigMap or Secret.
 fn value(kind: &str, object: &Value, key: &str) -> Option<String> {
     let text = object["data"][key].as_str()?;
     match kind {
@@ -213,7 +213,7 @@ pub fn authority(name: &str) -> CertificateAuthority {
     authority_until(name, OffsetDateTime::now_utc() + time::Duration::days(3650))
 }
 
-/// A new authority that is good until then.
+/// Creates a self-signed CA that expires at this time.
 pub fn authority_until(name: &str, end: OffsetDateTime) -> CertificateAuthority {
     let from = OffsetDateTime::now_utc() - time::Duration::DAY;
     let validity = Validity::new(from, end).unwrap();
@@ -225,8 +225,8 @@ pub fn root(name: &str) -> String {
     authority(name).certificate().to_pem()
 }
 
-/// What targets hold: each certificate once, in the order of fingerprints, and no line end after
-/// the last.
+/// Returns the content of targets: each certificate once, in the order of fingerprints, without a
+/// final newline.
 pub fn joined(certificates: &[&str]) -> String {
     let mut all = certificates
         .iter()

@@ -1,4 +1,4 @@
-//! The page about Bundles, done as it says.
+//! Runs the examples of the documentation page about Bundles.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::trust_docs::{programs, shell};
 const PAGE: &str = include_str!("../../../../../docs/bundles.md");
 const RUNNING: &str = include_str!("../../../../../docs/running.md");
 
-/// The blocks of a page in a language.
+/// Returns the code blocks of a page in a language.
 fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
     let mark = format!("\n```{language}\n");
     page.split(mark.as_str()).skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
@@ -25,7 +25,7 @@ fn everything_can_be_pasted() {
     let programs = programs(&path);
     let blocks = blocks(PAGE, "sh");
     let (first, rest) = blocks.split_first().unwrap();
-    // Other tests have servers, too.
+    // Other tests run servers at the same time.
     let first = first.replace("windlass up", "exec windlass up --no-node --listen 127.0.0.1:0");
     let server = place.launch(shell(&first, &path, &programs));
     let server = server.unwrap_or_else(|place| panic!("{}", place.log()));
@@ -46,8 +46,8 @@ fn everything_can_be_pasted() {
     assert_eq!(said.matches("friendlyName: ").count(), 2, "{said}");
 }
 
-/// What the page has as a role is enough, with not a single refusal; and what it says may be left out
-/// may be.
+/// The documented role is sufficient, without a single refusal, and its optional rules are
+/// optional.
 #[test]
 fn the_documented_role_is_enough() {
     let [role] = blocks(PAGE, "yaml")[..] else { panic!("one role") };
@@ -98,7 +98,7 @@ fn the_documented_role_is_enough() {
     let refused = its.iter().find(|line| line.contains("\"code\":403"));
     assert!(refused.is_none(), "{refused:?}");
 
-    // Without Secrets everywhere.
+    // Without access to Secrets in all namespaces.
     let less = role.lines().filter(|line| !line.contains("resources: [secrets]"));
     admin.ok_with(&less.collect::<Vec<_>>().join("\n"), &["apply", "-f", "-"]);
     let reader = ["create", "role", "sources", "-n", TRUST, "--resource=secrets"];

@@ -1,4 +1,4 @@
-//! What is wrong is told, on the condition and as an event, and the targets stay as they were.
+//! Errors are reported in the condition and as an event, and the targets stay unchanged.
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -47,7 +47,7 @@ fn invalid_certificates_are_reported() {
     assert!(message.starts_with(&words), "{message}");
     stays("map");
 
-    // A private key is neither distributed nor repeated.
+    // A private key is neither distributed nor printed.
     scene.secret_source("from-secret", KEY, &format!("{two}{key}"));
     let message = scene.failed("secret", "SourceBuildError");
     let found = "invalid PEM block in bundle: only CERTIFICATE blocks are permitted but found \
@@ -66,7 +66,7 @@ fn invalid_certificates_are_reported() {
     let log = scene.admin().server.place().log();
     assert!(!told.contains(secret) && !log.contains(secret), "{told}\n{log}");
 
-    // All is well as soon as they are.
+    // The Bundle is synced as soon as the sources are valid.
     scene.source("from-map", KEY, &one);
     scene.secret_source("from-secret", KEY, &one);
     scene.bundle("line", json!([{"inLine": one}]), config_map());
@@ -93,7 +93,7 @@ fn missing_sources_are_reported() {
     let message = scene.failed("strict", "SourceNotFound");
     assert_eq!(message, format!("Bundle source was not found: {missing}"));
     scene.wait_for_targets_everywhere("configmaps", "strict", KEY, &joined(&[&one]));
-    // A namespace that is new has to wait: nobody knows what belongs there.
+    // A new namespace gets no target: its content is unknown.
     scene.kubectl_ok(&["create", "namespace", "later"]);
     scene.wait_for_targets_everywhere("configmaps", "lenient", KEY, &joined(&[&two]));
     scene.synced("lenient");
@@ -107,7 +107,7 @@ fn missing_sources_are_reported() {
     assert_eq!(status["certificates"], 1);
     assert!(!scene.target_namespaces("configmaps", "strict").contains(&"later".to_owned()));
 
-    // A key that is missing is missing, too.
+    // A missing key is an error, too.
     scene.source("source", "other", &one);
     wait_for(|| {
         let message = scene.fails("strict", "SourceNotFound");
@@ -141,7 +141,7 @@ fn secrets_that_must_not_be_read_or_written() {
         )
     );
     scene.wait_for_targets_everywhere("configmaps", "tls", KEY, &joined(&[&one]));
-    // One key of it will do.
+    // Selecting one key works.
     let sources = json!([{"secret": {"name": "pair", "key": "tls.crt"}}]);
     scene.bundle("tls", sources, config_map());
     scene.wait_for_targets_everywhere(
@@ -151,7 +151,7 @@ fn secrets_that_must_not_be_read_or_written() {
         &joined(&[&ca.certificate().to_pem()]),
     );
 
-    // Secrets are written only by who was told to. Nothing else of the Bundle is, either.
+    // Secrets are written only if a flag allows it. Otherwise nothing of the Bundle is written.
     let both = json!({"configMap": {"key": KEY}, "secret": {"key": KEY}});
     scene.bundle("tls", json!([{"inLine": one}]), both);
     let message = scene.failed("tls", "SecretTargetsDisabled");
@@ -165,7 +165,7 @@ fn secrets_that_must_not_be_read_or_written() {
     );
 }
 
-/// A certificate with so many names that some thirty are more than an object may hold.
+/// Returns a certificate with so many names that about thirty exceed the size limit of an object.
 fn long_certificate(number: usize) -> String {
     let (ca, key) = (authority("long"), PrivateKey::generate().unwrap());
     let names = (0..700)
@@ -194,7 +194,7 @@ fn more_than_an_object_holds() {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {KEY: text},
             "metadata": {"name": format!("part-{part}"), "namespace": TRUST,
                          "labels": {"part": "yes"}}});
-        // What `apply` notes of an object would be too long.
+        // The last-applied annotation of `apply` would be too long.
         scene.admin().ok_with(&object.to_string(), &["create", "-f", "-"]);
     }
     let selector = json!({"matchLabels": {"part": "yes"}});
@@ -233,14 +233,14 @@ fn foreign_targets_are_not_overwritten() {
     assert!(message.ends_with("it is controlled by ConfigMap owner"), "{message}");
     assert!(!message.contains("more: "), "{message}");
     assert_eq!(scene.target("configmaps", "default", "roots"), before);
-    // The others do not wait for that one.
+    // The other targets are not delayed.
     assert_eq!(scene.target_namespaces("configmaps", "roots"), scene.namespaces());
     let others = scene.namespaces().into_iter().filter(|name| name != "default");
     for namespace in others {
         let found = scene.target("configmaps", &namespace, "roots");
         assert_eq!(found["data"][KEY], joined(&[&one]), "{namespace}");
     }
-    // Whose owner goes, goes with it, and then the place is free.
+    // An object is garbage-collected with its owner, and then the name is free.
     scene.kubectl_ok(&["delete", "configmap", "owner"]);
     scene.wait_for_targets_everywhere("configmaps", "roots", KEY, &joined(&[&one]));
     scene.synced("roots");
@@ -273,7 +273,7 @@ fn a_namespace_on_its_way_out() {
     let release = r#"{"metadata": {"finalizers": null}}"#;
     scene.kubectl_ok(&["patch", "configmap", "held", "-n", "going", "--type=merge", "-p", release]);
     scene.kubectl_ok(&["wait", "--for=delete", "namespace/going", "--timeout=30s"]);
-    // Who comes back is new.
+    // A recreated namespace is treated as new.
     scene.kubectl_ok(&["create", "namespace", "going"]);
     scene.wait_for_targets_everywhere("configmaps", "roots", KEY, &joined(&[&two]));
 }

@@ -1,4 +1,4 @@
-//! JKS and PKCS#12: what others' programs make of them, and that the same is the same to the byte.
+//! JKS and PKCS#12: other programs read them, and equal input produces identical bytes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -44,7 +44,7 @@ fn others_open_them_and_they_stay_the_same() {
         keytool_reads(place.path(), password);
     }
 
-    // Another process makes the same of the same, and what is in order is not written.
+    // Another process produces the same bytes, and up-to-date targets are not written.
     let before = PKCS12.map(|(name, ..)| (stores(&scene, name), versions(&scene, name)));
     scene.restart(&[]);
     for ((name, ..), (bytes, versions_before)) in PKCS12.into_iter().zip(before) {
@@ -57,7 +57,7 @@ fn others_open_them_and_they_stay_the_same() {
     }
 }
 
-/// The stores that a Bundle has in `default`.
+/// Returns the keystores of a Bundle in `default`.
 fn stores(scene: &BundleFixture, name: &str) -> BTreeMap<String, Vec<u8>> {
     let object = scene.target("configmaps", "default", name);
     let entries = object["binaryData"].as_object().unwrap().iter();
@@ -78,7 +78,7 @@ fn run(place: &Path, program: &str, args: &[&str]) -> Output {
     let mut command = Command::new(program);
     command.args(args).current_dir(place).stdin(Stdio::piped());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // An empty answer to whoever asks for a password.
+    // An empty response to password prompts.
     let _ = child.stdin.take().unwrap().write_all(b"\n");
     child.wait_with_output().unwrap()
 }
@@ -91,7 +91,7 @@ fn openssl_reads(place: &Path, password: &str, roots: &[String; 2]) {
     }
     let mut output = run(place, "openssl", &args);
     if !output.status.success() {
-        // RC2 is not among what OpenSSL 3 knows by itself.
+        // OpenSSL 3 supports RC2 only with the legacy provider.
         args.push("-legacy");
         output = run(place, "openssl", &args);
     }
@@ -103,7 +103,7 @@ fn openssl_reads(place: &Path, password: &str, roots: &[String; 2]) {
     }
     assert_eq!(said.matches("BEGIN CERTIFICATE").count(), 2, "{said}");
     assert!(!password.is_empty() || complained.is_empty(), "{complained}");
-    // A wrong password is one.
+    // A wrong password must be rejected.
     if !password.is_empty() {
         let args = ["pkcs12", "-in", "t.p12", "-nokeys", "-passin", "pass:wrong"];
         assert!(!run(place, "openssl", &args).status.success());

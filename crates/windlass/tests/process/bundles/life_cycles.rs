@@ -1,5 +1,4 @@
-//! trust-manager's two smoke tests, and what else becomes of targets: from the first manifest to
-//! nothing left.
+//! trust-manager's two smoke tests, and the life cycle of targets from creation to deletion.
 
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
@@ -8,7 +7,7 @@ use super::bundle_fixture::{BundleFixture, TRUST, authority_until, joined, root,
 use crate::server::TestDataDir;
 use crate::volumes::volume_fixture::{metric, wait_until};
 
-/// As trust-manager's documentation has it, but for the certificate.
+/// From the documentation of trust-manager, except for the certificate.
 const MANIFEST: &str = r#"
 apiVersion: trust.cert-manager.io/v1alpha1
 kind: Bundle
@@ -32,7 +31,7 @@ spec:
 const NAME: &str = "my-org.com";
 const KEY: &str = "root-certs.pem";
 
-/// The placeholder is also a word of the certificate's frame.
+/// The placeholder also occurs in the PEM header.
 fn manifest(target: &str, certificate: &str) -> String {
     let (before, after) = MANIFEST.split_once("CERTIFICATE").unwrap();
     let text = certificate.trim_end().replace('\n', "\n      ");
@@ -49,7 +48,7 @@ fn secrets() {
     life("secret", "secrets", &["--secret-targets-enabled"]);
 }
 
-/// The life of a Bundle with a kind of targets.
+/// Runs the life cycle of a Bundle with one kind of targets.
 fn life(target: &str, kind: &str, flags: &[&str]) {
     let place = TestDataDir::new();
     let package = place.path().join("package.json");
@@ -77,12 +76,12 @@ fn life(target: &str, kind: &str, flags: &[&str]) {
     wait_until("there are still targets", || {
         scene.target_namespaces(kind, NAME).is_empty().then_some(())
     });
-    // What it was made from stays.
+    // The sources stay.
     scene.kubectl_ok(&["get", "configmap", "my-org.net", "-n", TRUST]);
     scene.kubectl_ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
 }
 
-/// Whoever looks at targets finds what trust-manager leaves there.
+/// Targets have the metadata that trust-manager writes.
 fn assert_trust_manager_metadata(object: &Value, target: &str) {
     let metadata = &object["metadata"];
     assert_eq!(metadata["labels"]["trust.cert-manager.io/bundle"], NAME);
@@ -95,7 +94,7 @@ fn assert_trust_manager_metadata(object: &Value, target: &str) {
     assert_eq!(object["kind"], kind);
 }
 
-/// Every kind of source changes in turn; the answer is the text at the end.
+/// Changes every kind of source in turn; returns the final text.
 fn sources_change(scene: &BundleFixture, kind: &str, default: &str) -> String {
     let [four, five, six] = ["four", "five", "six"].map(root);
     let sources = |more: &[Value]| {
@@ -124,7 +123,7 @@ fn sources_change(scene: &BundleFixture, kind: &str, default: &str) -> String {
     text
 }
 
-/// Each in another namespace: who changes one target again and again is let be for a while.
+/// Each in another namespace: repeated changes of the same target cause a back-off.
 fn drift_is_repaired(scene: &BundleFixture, kind: &str, text: &str) {
     let field = if kind == "secrets" { "stringData" } else { "data" };
     let edit = |namespace: &str, patch: Value| {
@@ -137,7 +136,7 @@ fn drift_is_repaired(scene: &BundleFixture, kind: &str, text: &str) {
     scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
     scene.kubectl_ok(&["delete", kind, NAME, "-n", "kube-public"]);
     scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
-    // Not only what is in it: who it belongs to, and what it was made from.
+    // Checks not only the content, but also owner and hash.
     let is_marked = |namespace: &str| {
         wait_for(|| {
             let found = scene.target(kind, namespace, NAME);
@@ -152,7 +151,7 @@ fn drift_is_repaired(scene: &BundleFixture, kind: &str, text: &str) {
     is_marked(TRUST);
     scene.kubectl_ok(&["label", kind, NAME, "-n", "kube-system", "trust.cert-manager.io/bundle-"]);
     is_marked("kube-system");
-    // Somebody else's key in a target is theirs.
+    // Keys of other owners in a target are preserved.
     edit("kube-node-lease", json!({field: {"mine": "stays", KEY: "nothing"}}));
     scene.wait_for_targets_everywhere(kind, NAME, KEY, text);
     assert!(scene.target(kind, "kube-node-lease", NAME)["data"]["mine"].is_string());
@@ -189,7 +188,7 @@ fn keys_are_renamed_and_metadata_is_kept() {
     let one = root("one");
     let metadata = json!({"labels": {"team": "trust"}, "annotations": {"note": "of all"}});
     let target = |key: &str| json!({"configMap": {"key": key, "metadata": metadata}});
-    // What is there already is taken when it is handed over, and keeps what else it holds.
+    // An existing object is adopted when it is handed over, and keeps its other contents.
     scene.kubectl_ok(&["create", "configmap", "roots", "--from-literal=mine=stays"]);
     scene.kubectl_ok(&["label", "configmap", "roots", "trust.cert-manager.io/bundle=roots"]);
     scene.bundle("roots", json!([{"inLine": one}]), target("a.pem"));
@@ -209,7 +208,8 @@ fn keys_are_renamed_and_metadata_is_kept() {
             metadata["labels"]["team"] == "trust" && metadata["annotations"]["note"] == "of all";
         good.then_some(())
     });
-    // Without a target nothing is left but what is somebody else's, and that is nobody's target.
+    // Without a target, only the contents of other owners remain, and the object is no longer a
+    // target.
     scene.patch("roots", json!({"spec": {"target": null}}));
     wait_until("there are still targets", || {
         (scene.target_namespaces("configmaps", "roots") == ["default"]).then_some(())
@@ -231,7 +231,7 @@ fn disabling_secrets_leaves_no_orphans_untold() {
     let message = scene.failed("roots", "SecretTargetsDisabled");
     assert_eq!(message, "Bundle has Secret targets but the feature is disabled");
     scene.wait_for_targets_everywhere("secrets", "roots", "ca.crt", &joined(&[&one]));
-    // ConfigMaps instead: the Secrets are not needed any more.
+    // ConfigMaps replace the Secrets, which are removed.
     scene.patch(
         "roots",
         json!({"spec": {"target": {
@@ -305,7 +305,7 @@ fn a_target_does_not_feed_itself() {
     let metadata = json!({"labels": {"pick": "yes"}});
     scene.bundle("roots", sources, json!({"configMap": {"key": "ca.crt", "metadata": metadata}}));
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one, &two]));
-    // The target beside the source would keep it for ever.
+    // If the target were used as a source, it would preserve the removed certificate forever.
     picked(&one);
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
 }

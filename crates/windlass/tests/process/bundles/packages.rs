@@ -1,4 +1,4 @@
-//! The default package: `useDefaultCAs`, and a package that changes, is missing or bad.
+//! The default package: `useDefaultCAs`, and a package that changes, is missing or invalid.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::bundle_fixture::{BundleFixture, joined, root};
 use crate::server::TestDataDir;
 
 fn write(path: &Path, version: &str, text: &str) {
-    // Whole or not at all, as whoever delivers it does.
+    // Replaced atomically, as a deployment tool does.
     let new = path.with_extension("new");
     let package = json!({"name": "own", "version": version, "bundle": text});
     fs::write(&new, package.to_string()).unwrap();
@@ -36,7 +36,7 @@ fn a_package_is_used_and_followed() {
     let first = version(&scene);
     assert!(first.starts_with("own-1-") && first.len() == "own-1-".len() + 16, "{first}");
 
-    // No restart is needed for a new edition, and a bad one is not used.
+    // A new version needs no restart, and an invalid one is not used.
     write(&path, "2", &two);
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
     super::bundle_fixture::wait_for(|| {
@@ -51,7 +51,7 @@ fn a_package_is_used_and_followed() {
     scene.kubectl_ok(&["create", "namespace", "later"]);
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
 
-    // Without any, it is said what is missing, and what is there stays.
+    // Without a package, the error says what is missing, and existing targets stay.
     scene.restart(&[]);
     let message = scene.failed("roots", "SourceNotFound");
     assert!(message.contains("no default package was specified"), "{message}");

@@ -1,5 +1,5 @@
-//! From trust-manager to Windlass in a cluster that runs: what trust-manager wrote is not written
-//! again.
+//! Migration from trust-manager in a running cluster: targets that trust-manager wrote are not
+//! rewritten.
 
 use std::fs;
 use std::io::Write as _;
@@ -21,12 +21,12 @@ fn sha256(text: &str) -> String {
     output.split_whitespace().next().unwrap().to_owned()
 }
 
-/// A target as trust-manager applies it.
+/// Returns a target as trust-manager applies it.
 fn target(uid: &str, text: &str) -> String {
     let owner = json!({"apiVersion": "trust.cert-manager.io/v1alpha1", "kind": "Bundle",
                        "name": "roots", "uid": uid, "controller": true,
                        "blockOwnerDeletion": true});
-    // Contents, the annotation's key and value, the label's.
+    // Content, then key and value of the annotation and of the label.
     let hash = sha256(&format!("{text}notehereteamtrust"));
     json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"ca.pem": text}, "metadata": {
         "name": "roots", "ownerReferences": [owner],
@@ -37,7 +37,7 @@ fn target(uid: &str, text: &str) -> String {
 
 #[test]
 fn nothing_is_written_again() {
-    // Nobody keeps Bundles here, but for us.
+    // No other controller reconciles Bundles here.
     let admin = Kubectl::with_server(server(TestDataDir::new(), [""; 0]));
     let one = root("one");
     let metadata = json!({"labels": {"team": "trust"}, "annotations": {"note": "here"}});
@@ -74,7 +74,7 @@ fn nothing_is_written_again() {
         synced.then_some(()).ok_or(format!("{found:#}"))
     });
     assert_eq!(targets(&admin), before);
-    // A write that changes nothing would not show there.
+    // The resourceVersion does not show a write without changes; the audit log does.
     let events = fs::read_to_string(log).unwrap();
     let events = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let about = |event: &Value| event["objectRef"]["name"] == "roots" && event["verb"] == "patch";

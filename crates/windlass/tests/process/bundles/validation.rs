@@ -1,4 +1,4 @@
-//! What kubectl is told about Bundles: refusals in trust-manager's words, columns, explanations,
+//! Bundles in kubectl: validation errors in trust-manager's wording, columns, explanations,
 //! definitions.
 
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn refusals_are_in_trust_managers_words() {
         let object = bundle("test", sources.clone(), target.clone()).to_string();
         let told = scene.admin().fails_with(&object, &["create", "-f", "-"]);
         let first = told.lines().next().unwrap();
-        // kubectl sets several off from each other by lines.
+        // kubectl prints several errors on separate lines.
         let whole = told.replace("\n* ", " ");
         assert!(first.starts_with("The Bundle \"test\" is invalid: "), "{told}");
         assert!(whole.contains(words), "wanted {words}, told {told}");
@@ -104,7 +104,7 @@ fn refusals_are_in_trust_managers_words() {
     let told = scene.admin().fails_with(&object, &["create", "-f", "-"]);
     assert!(told.contains("metadata.name: Invalid value: "), "{told}");
     assert!(told.contains("must be no more than 63 characters"), "{told}");
-    // What changes is looked at, too, and what does not say anything new is not stored.
+    // Updates are validated, too, and an update without changes is not stored.
     scene.bundle("test", json!([{"inLine": root("one")}]), target);
     let patch = json!({"spec": {"sources": [{"useDefaultCAs": false}]}}).to_string();
     let told = scene.admin().fails(&["patch", "bundle", "test", "--type=merge", "-p", &patch]);
@@ -131,7 +131,7 @@ fn columns_explanations_and_definitions() {
     scene.kubectl_ok(&["wait", "--for=condition=Synced", "bundle/good", "--timeout=30s"]);
 
     let described = scene.kubectl_ok(&["describe", "bundle", "bad"]);
-    // On the condition and as an event.
+    // In the condition and as an event.
     assert_eq!(described.matches("SourceNotFound").count(), 2, "{described}");
 
     let explained = scene.kubectl_ok(&["explain", "bundle.spec.sources"]);

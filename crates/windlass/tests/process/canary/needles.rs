@@ -1,24 +1,24 @@
-//! The canaries, in all the forms in which they would give a secret away.
+//! Canaries in all encodings that would leak a secret.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use rand::Rng as _;
 
-/// This much of a secret is too much.
+/// Length of a substring of a secret that counts as a leak.
 const PART: usize = 12;
 
-/// What to search for, each with what it is.
+/// Strings to search for, each with a description.
 #[derive(Default)]
 pub struct CanaryStrings(Vec<(String, String)>);
 
 impl CanaryStrings {
-    /// A new canary; `what` says where it is going to be.
+    /// Creates a canary; `what` describes where it is sent.
     pub fn add_canary(&mut self, what: &str) -> String {
-        // Of a length that base64 cannot have, so that it is never taken for it.
+        // No base64 text has this length, so it is never decoded as such.
         self.add_canary_of_length(what, 41)
     }
 
-    /// A canary of a certain length, for what has one.
+    /// Creates a canary of a fixed length.
     pub fn add_canary_of_length(&mut self, what: &str, length: usize) -> String {
         let alphabet = b"abcdefghijklmnopqrstuvwxyz0123456789";
         let mut random = rand::rng();
@@ -28,13 +28,13 @@ impl CanaryStrings {
         canary
     }
 
-    /// A secret that somebody else made up.
+    /// Adds a secret that was generated elsewhere.
     pub fn add(&mut self, what: &str, secret: &str) {
         self.0.push((what.to_owned(), secret[..PART].to_owned()));
         let hex: String = secret.bytes().map(|byte| format!("{byte:02x}")).collect();
         self.0.push((format!("{what} in hexadecimal"), hex[..2 * PART].to_owned()));
-        // In base64 a text looks different by where in its group of three it begins; what comes
-        // before and after it decides the characters at its ends.
+        // The base64 form of a text depends on its offset modulo three; its neighbors affect the
+        // first and last characters.
         for before in 0..3 {
             let shifted = [&vec![0; before], secret.as_bytes()].concat();
             for engine in [STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
@@ -45,7 +45,7 @@ impl CanaryStrings {
         }
     }
 
-    /// The first canary in `text`, and the line it is in.
+    /// Returns the first canary in `text`, with its line.
     pub fn find_leak(&self, place: &str, text: &str) -> Option<String> {
         self.0.iter().find_map(|(what, needle)| {
             let at = text.find(needle)?;

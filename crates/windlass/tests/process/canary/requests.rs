@@ -1,4 +1,4 @@
-//! Requests that carry secrets, most of them broken in some way.
+//! Requests that contain secrets, most of them invalid in some way.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -20,7 +20,7 @@ pub struct CanaryRequest {
     pub content_type: &'static str,
     pub headers: Vec<(&'static str, String)>,
     pub body: String,
-    /// The only status that shows that the request was what it was meant to be.
+    /// Expected status, which proves that the request took the intended path.
     pub status: Option<u16>,
 }
 
@@ -81,7 +81,7 @@ impl CanaryRequest {
     }
 }
 
-/// The question whose token this is.
+/// Returns a TokenReview of this token.
 pub fn token_review(token: &str) -> CanaryRequest {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1",
@@ -91,7 +91,7 @@ pub fn token_review(token: &str) -> CanaryRequest {
     CanaryRequest::post("/apis/authentication.k8s.io/v1/tokenreviews", &review.to_string())
 }
 
-/// All of them, with canaries of their own.
+/// Returns all requests, each with separate canaries.
 pub fn all_requests(tokens: &CanaryTokens, needles: &mut CanaryStrings) -> Vec<CanaryRequest> {
     let mut all = credentials(tokens, needles);
     for asked in [secrets(needles), keys(needles), patches(needles), reviews(needles)] {

@@ -1,4 +1,4 @@
-//! What was acknowledged, what may have happened, and whether a server's answers agree with it.
+//! Acknowledged and possible changes, and whether the responses of a server agree with them.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ pub enum ObjectChange {
     Delete,
 }
 
-/// One object's life, as its only writer knows it. Names are never used again.
+/// Life of an object, as its only writer knows it. Names are never reused.
 #[derive(Debug)]
 pub struct ObjectLifetime {
     pub name: String,
-    /// What was acknowledged, with its version where the answer had one.
+    /// Acknowledged changes, with the version if the response had one.
     acknowledged: Vec<(ObjectChange, Option<u64>)>,
-    /// What was asked for and not answered: it may have happened.
+    /// Unacknowledged change, which may have happened.
     pub pending: Option<ObjectChange>,
 }
 
@@ -30,7 +30,7 @@ impl ObjectLifetime {
         self.pending = None;
     }
 
-    /// What must be there if nothing but the acknowledged changes happened.
+    /// Returns the expected state if only the acknowledged changes happened.
     fn state(&self) -> Option<StoredObject> {
         match self.acknowledged.last() {
             Some((ObjectChange::Put(step), Some(version))) => {
@@ -41,7 +41,7 @@ impl ObjectLifetime {
     }
 }
 
-/// An object as a list shows it.
+/// An object as returned by a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredObject {
     pub version: u64,
@@ -80,15 +80,15 @@ impl ObservedChange {
     }
 }
 
-/// Everything that is known of all rounds.
+/// Knowledge of all rounds so far.
 pub struct CrashHistory {
-    /// Lives of the round since the last check.
+    /// Lifetimes of the round since the last check.
     fresh: Vec<ObjectLifetime>,
-    /// Lives whose end is known, and their unanswered last change if it did happen.
+    /// Lifetimes with a known end, including the last unacknowledged change if it happened.
     settled: Vec<ObjectLifetime>,
     /// Objects that the next list must contain.
     present: BTreeMap<String, StoredObject>,
-    /// Whose version a version is.
+    /// Object and change of each version.
     versions: BTreeMap<u64, (String, ObjectChange)>,
     newest: u64,
 }
@@ -104,7 +104,7 @@ impl CrashHistory {
         }
     }
 
-    /// The newest version that anybody was told of.
+    /// Returns the highest version in any response.
     pub fn newest(&self) -> u64 {
         self.newest
     }
@@ -125,7 +125,7 @@ impl CrashHistory {
         }
     }
 
-    /// Events must agree with the answers, and with what the other watches said.
+    /// Checks that events agree with responses and with other watches.
     pub fn observe(&mut self, seen: &[ObservedChange]) {
         for event in seen {
             assign_version(&mut self.versions, event.version, &event.name, event.change());
@@ -133,7 +133,8 @@ impl CrashHistory {
         }
     }
 
-    /// What a restarted server lists must be what was acknowledged, give or take the unanswered.
+    /// Checks that a restarted server lists the acknowledged state, with or without unacknowledged
+    /// changes.
     pub fn check(&mut self, version: u64, objects: &BTreeMap<String, StoredObject>) {
         assert!(version >= self.newest, "at {version} after {} was seen", self.newest);
         self.newest = version;
@@ -146,7 +147,7 @@ impl CrashHistory {
                 _ => false,
             };
             assert!(happened || found == life.state(), "{found:?} is not what became of {life:?}");
-            // What did not happen must not happen later.
+            // A change that did not happen must not happen later.
             life.pending = life.pending.filter(|_| happened);
             if let Some(found) = found {
                 let change = ObjectChange::Put(found.step);
@@ -163,7 +164,7 @@ impl CrashHistory {
         }
     }
 
-    /// A watch must have told every change that happened, once, and nothing else, in order.
+    /// Checks that a watch delivered every change exactly once, in order, and nothing else.
     pub fn check_complete(&self, seen: &[ObservedChange], end: u64) {
         let mut told: BTreeMap<(&str, ObjectChange), u64> = BTreeMap::new();
         let mut last = 0;
@@ -196,7 +197,7 @@ impl CrashHistory {
     }
 }
 
-/// Give a version to the change it belongs to; it may have only one.
+/// Assigns a version to its change, which may have only one.
 fn assign_version(
     versions: &mut BTreeMap<u64, (String, ObjectChange)>,
     version: u64,

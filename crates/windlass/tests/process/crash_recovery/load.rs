@@ -1,4 +1,4 @@
-//! Who writes and who watches while the server is killed.
+//! Clients that write and watch while the server is killed.
 
 use hyper::Method;
 use rand::Rng;
@@ -9,12 +9,12 @@ use super::history::{ObjectChange, ObjectLifetime, ObservedChange, WatchEventTyp
 use super::{CONFIG_MAPS, name, step, version};
 use crate::server::BoxedError;
 
-/// Create, change and delete objects of one's own until the connection breaks.
+/// Creates, changes and deletes the client's own objects until the connection breaks.
 ///
-/// Every version acknowledged must lie above `floor`, and above the last one.
+/// Every acknowledged version must be higher than `floor` and than the previous one.
 pub async fn write(http: HttpClient, prefix: String, floor: u64) -> Vec<ObjectLifetime> {
     let mut lives = Vec::new();
-    // A kill may come before the connection is there.
+    // The server may be killed before the connection is established.
     let Ok(mut connection) = http.connect().await else {
         return lives;
     };
@@ -76,13 +76,13 @@ impl LoadWriter {
     }
 }
 
-/// A watch that outlives the servers it is on.
+/// A watch that resumes after restarts of the server.
 pub struct ResumingWatcher {
-    /// The newest version heard of, from which to go on.
+    /// Highest version received, from which to resume.
     at: u64,
-    /// Every event, in the order of arrival.
+    /// All events in the order of arrival.
     pub seen: Vec<ObservedChange>,
-    /// How many of them were handed out as fresh.
+    /// Number of events already returned by `fresh`.
     known: usize,
 }
 
@@ -91,13 +91,13 @@ impl ResumingWatcher {
         Self { at: version, seen: Vec::new(), known: 0 }
     }
 
-    /// The events since this was last asked.
+    /// Returns the events since the last call.
     pub fn fresh(&mut self) -> &[ObservedChange] {
         let known = std::mem::replace(&mut self.known, self.seen.len());
         &self.seen[known..]
     }
 
-    /// Go on until the server is gone, or, if a version is given, until it was reached.
+    /// Watches until the server is gone or, if a version is given, until it is reached.
     pub async fn watch(mut self, http: HttpClient, until: Option<u64>) -> Self {
         while until.is_none_or(|until| self.at < until) {
             if self.read(&http, until).await.is_err() {
@@ -139,7 +139,7 @@ impl ResumingWatcher {
                 self.at = version(object);
                 return;
             }
-            // History is kept for minutes and followers come back in seconds: no 410 either.
+            // History is kept for minutes and watchers resume in seconds, so even 410 is an error.
             _ => panic!("watching from {}: {event}", self.at),
         };
         let version = version(object);

@@ -1,4 +1,4 @@
-//! Agents that are killed at any moment.
+//! Agents that are killed at random moments.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,12 +11,12 @@ use crate::server::long;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_survives_any_number_of_kills() {
-    // By the time such a certificate is there, most of it is over: almost every start renews it.
+    // Most of this lifetime has passed when the certificate arrives: almost every start renews it.
     let admin = start_server(&["--cluster-signing-duration=60s"]);
     let server = &admin.server;
     let token = token(&admin);
     let (nodes, kills) = (4, if long() { 125 } else { 10 });
-    // A life lasts about as long as it takes to join on this machine.
+    // An agent runs for about as long as joining takes on this machine.
     let (first, started) = (NodeHome::new(server, "first"), Instant::now());
     first.write_bootstrap_kubeconfig(server, &token, None);
     let agent = first.start();
@@ -30,7 +30,7 @@ async fn a_node_survives_any_number_of_kills() {
         let mut seen = Vec::new();
         for _ in 0..kills {
             let mut agent = home.start();
-            // No wait for anything: whatever it does then, it is killed.
+            // A deliberate sleep: the agent is killed at a random moment.
             thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
             agent.process.kill();
             if home.current().exists() {
@@ -38,7 +38,7 @@ async fn a_node_survives_any_number_of_kills() {
             }
             seen.extend(home.keys());
         }
-        // Between its rest and its end it may have begun anew, but not every time.
+        // It may have started another renewal before its exit, but not every time.
         let unfinished = (0..20).take_while(|_| {
             run_until_idle(&home);
             seen.extend(home.keys());
@@ -54,14 +54,14 @@ async fn a_node_survives_any_number_of_kills() {
             assert!(seen.contains(&key), "{}: a key was lost", request["metadata"]["name"]);
         }
         let pairs = super::names(&home.pki_dir()).into_iter().filter(|name| name.ends_with(".pem"));
-        // The link, what it leads to, the one before, and one that was about to be removed.
+        // The link, its target, the previous pair, and one that was about to be removed.
         assert!(pairs.count() <= 4, "{:?}", super::names(&home.pki_dir()));
         renewed += made.len() - 1;
     }
     assert!(renewed > 0, "none was renewed between all those kills");
 }
 
-/// Lets it live until it has a good certificate and asks for none.
+/// Runs the agent until it has a valid certificate and no pending request.
 fn run_until_idle(home: &NodeHome) {
     let agent = home.start();
     home.wait_for_status("no certificate in the end", |status| {

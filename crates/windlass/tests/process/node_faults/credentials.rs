@@ -1,4 +1,4 @@
-//! Certificates that have expired, tokens that are gone, and files that are broken.
+//! Expired certificates, deleted tokens, and corrupt files.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ fn home(admin: &Kubectl, node: &str) -> NodeHome {
     NodeHome::new(&admin.server, node)
 }
 
-/// One that was away for a long time.
+/// A node that was offline for a long time.
 fn expired(admin: &Kubectl, node: &str) -> NodeHome {
     let home = home(admin, node);
     home.seed(&admin.server, -Duration::days(400), -Duration::days(30));
@@ -64,7 +64,7 @@ async fn an_expired_certificate_needs_somebody_who_may_ask() {
     let metrics = agents[1].metrics().await;
     let left = "\nkubelet_certificate_manager_client_ttl_seconds -";
     assert!(metrics.contains(left), "{metrics}");
-    // It appears, and nothing else is needed.
+    // The file appears, and nothing else is needed.
     without.write_bootstrap_kubeconfig(&admin.server, &token, None);
     wait_for_recovery(&admin, &without, &agents[1], 1).await;
 }
@@ -93,7 +93,7 @@ async fn a_token_that_is_gone_is_told_of_and_another_one_is_taken() {
 async fn corrupt_files_are_set_aside() {
     let admin = start_server(&[]);
     let token = token(&admin);
-    // Nothing is left but what cannot be read: the target of the link, no link, the key of a request.
+    // All files are unreadable: the target of the link, a missing link, the key of a request.
     let (current, key) = ("kubelet-client-current.pem", "kubelet-client.key.tmp");
     let mut nodes = Vec::new();
     for (node, broken) in [("target", current), ("file", current), ("key", key)] {
@@ -116,12 +116,12 @@ async fn corrupt_files_are_set_aside() {
     }
 }
 
-/// A current file that is broken beside one that is not: nothing need be asked for.
+/// A corrupt current file next to a valid one: no request is needed.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_one_before_is_better_than_nothing() {
     let admin = start_server(&[]);
     let home = home(&admin, "n1");
-    // For the bindings and where the server is; nobody can ask with it.
+    // For the bindings and the server's URL; the token is deleted.
     let gone = token(&admin);
     home.write_bootstrap_kubeconfig(&admin.server, &gone, None);
     windlass_ok(&admin, &["token", "delete", gone.split_once('.').unwrap().0]);

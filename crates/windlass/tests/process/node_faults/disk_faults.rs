@@ -1,4 +1,4 @@
-//! Disks that are full, cannot be written or are not there, under a process.
+//! Disks that are full, read-only or missing, with a real process.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ use crate::kubectl::Kubectl;
 
 const HOUR: time::Duration = time::Duration::HOUR;
 
-/// A node that has joined, with a certificate that is good for a few minutes and due already.
+/// Returns a joined node whose certificate is valid for a few minutes and due for renewal.
 fn joined(admin: &Kubectl) -> NodeHome {
     let home = NodeHome::new(&admin.server, "n1");
     home.write_bootstrap_kubeconfig(&admin.server, &token(admin), None);
@@ -26,7 +26,7 @@ fn problem(status: &AgentStatus) -> &str {
     status.certificates[0].problem.as_ref().map_or("", |problem| &problem.reason)
 }
 
-/// The agent with system calls that fail on files of these names, until [`repair`].
+/// Runs the agent with system calls that fail on these files, until `stop_fault_injection`.
 fn with_faults(home: &NodeHome, calls: &str, fault: &str, files: &[&str]) -> Command {
     let strace = std::env::var_os("WINDLASS_STRACE").unwrap_or_else(|| "strace".into());
     let found = Command::new(&strace).arg("--version").output();
@@ -36,7 +36,7 @@ fn with_faults(home: &NodeHome, calls: &str, fault: &str, files: &[&str]) -> Com
     command.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
     for file in files {
         let path = home.dir.join(file);
-        // Calls relative to an open directory have the name alone.
+        // Calls relative to an open directory contain only the file name.
         command.arg("-P").arg(path.file_name().unwrap()).arg("-P").arg(&path);
     }
     command.arg(format!("--trace={calls}")).arg(format!("--inject={calls}:{fault}"));
@@ -44,7 +44,7 @@ fn with_faults(home: &NodeHome, calls: &str, fault: &str, files: &[&str]) -> Com
     command
 }
 
-/// Ends whoever makes its system calls fail.
+/// Stops strace, and with it the injected faults.
 fn stop_fault_injection(agent: &AgentProcess) {
     let status = fs::read_to_string(format!("/proc/{}/status", agent.process.pid())).unwrap();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();
@@ -52,7 +52,7 @@ fn stop_fault_injection(agent: &AgentProcess) {
     kill_process(tracer, Signal::KILL).unwrap();
 }
 
-/// It says what is wrong wherever one may look, and uses what it has.
+/// Asserts that the error is reported everywhere and that the agent uses its present certificate.
 async fn assert_disk_error_reported(
     home: &NodeHome,
     agent: &AgentProcess,
@@ -76,7 +76,7 @@ async fn assert_disk_error_reported(
     home.wait_for_status("it is a node all the same", |status| status.server.registered);
 }
 
-/// What came in the end.
+/// Waits for the renewal after the repair.
 async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome) {
     home.wait_for_status("it does not recover", |status| {
         status.certificates[0].stored == 1 && problem(status).is_empty()
@@ -88,7 +88,7 @@ async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_is_full_is_told_of_and_waited_for() {
     let key = "pki/.kubelet-client.key.tmp.new";
-    // What the status is written to goes the same way.
+    // The status file fails in the same way.
     let files = &[key, "state/.windlass-node-status.json.new"][..];
     let key = &files[..1];
     for (calls, fault, reason, words, files) in [
@@ -122,7 +122,7 @@ async fn a_certificate_that_cannot_be_stored_is_kept_until_it_can() {
 async fn a_directory_that_is_gone_is_waited_for() {
     let admin = start_server(&[]);
     let home = NodeHome::new(&admin.server, "n1");
-    // Nobody can be asked before there is a token.
+    // The agent cannot request anything before there is a token.
     let agent = home.start();
     home.wait_for_status("it misses nothing", |status| problem(status) == "NoCredential");
     let (pki, away) = (home.pki_dir(), home.dir.join("away"));

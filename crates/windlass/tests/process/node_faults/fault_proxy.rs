@@ -1,4 +1,4 @@
-//! A network that can be made to fail: it stands between agents and their server.
+//! A proxy between agents and their server that injects network faults.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -18,13 +18,13 @@ pub enum ProxyMode {
     Pass,
     /// Refuses connections, as a stopped server would.
     Refuse,
-    /// Nothing gets through, and nobody says so.
+    /// Drops all bytes without closing the connection.
     Stall,
-    /// The server hears everything, and its answers get lost.
+    /// Forwards requests and drops the responses.
     Deaf,
 }
 
-/// A proxy; its connections end with it.
+/// A proxy; its connections are closed when dropped.
 pub struct FaultProxy {
     pub address: SocketAddr,
     shared: Arc<ProxyState>,
@@ -34,13 +34,13 @@ pub struct FaultProxy {
 struct ProxyState {
     server: Mutex<SocketAddr>,
     mode: watch::Sender<ProxyMode>,
-    /// What is open when this changes is lost.
+    /// Open connections are blackholed when this changes.
     losses: watch::Sender<usize>,
-    /// Whatever is open is cut when this changes.
+    /// Open connections are reset when this changes.
     cuts: watch::Sender<usize>,
     made: AtomicUsize,
     open: AtomicUsize,
-    /// How often somebody has felt the present mode.
+    /// Number of times the present mode affected a connection.
     felt: AtomicUsize,
 }
 
@@ -66,12 +66,12 @@ impl FaultProxy {
         self.shared.mode.send_replace(mode);
     }
 
-    /// Ends every connection at once, without a word.
+    /// Resets every connection at once.
     pub fn reset_connections(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// From now on nothing gets through on the connections that there are. They never end.
+    /// Drops all further bytes on the open connections, which are never closed.
     pub fn blackhole_connections(&self) {
         self.shared.losses.send_modify(|losses| *losses += 1);
     }
@@ -80,7 +80,7 @@ impl FaultProxy {
         self.shared.felt.load(Relaxed) > 0
     }
 
-    /// How many connections there were.
+    /// Returns the total number of connections so far.
     pub fn connection_count(&self) -> usize {
         self.shared.made.load(Relaxed)
     }
@@ -115,7 +115,7 @@ async fn accept(listener: TcpListener, shared: Arc<ProxyState>) {
     }
 }
 
-/// It ends with a reset, not in good order.
+/// Makes the connection end with a reset instead of a regular close.
 fn reset(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
 }
@@ -131,7 +131,7 @@ async fn forward(client: TcpStream, shared: &Arc<ProxyState>) {
     let ((from_client, to_client), (from_server, to_server)) =
         (client.into_split(), server.into_split());
     let flights = AtomicUsize::new(0);
-    // Pinned, so that they stay open when they are lost.
+    // Pinned, so that they stay open when they are blackholed.
     let mut there = pin!(pipe(from_client, to_server, shared, &flights, false));
     let mut back = pin!(pipe(from_server, to_client, shared, &flights, true));
     let mut losses = shared.losses.subscribe();
@@ -160,7 +160,7 @@ async fn pipe(
         if !answers {
             flights.fetch_add(1, Relaxed);
         }
-        // The handshake is over once the client has spoken twice.
+        // The handshake is complete when the client has sent data twice.
         let held = |mode: &ProxyMode| match mode {
             ProxyMode::Pass | ProxyMode::Refuse => false,
             ProxyMode::Stall => true,

@@ -1,4 +1,4 @@
-//! Servers and networks that fail while a node gets its certificate, waits for it and renews it.
+//! Servers and networks that fail while a node requests, awaits and renews its certificate.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,10 +20,10 @@ use crate::controllers::{ControllersProcess, REQUESTS, signing_flags};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 
-/// How a connection ends after it was of no use.
+/// How a stalled connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionEnd {
-    /// It does not: it was slow.
+    /// It continues: the network was slow.
     Release,
     /// The proxy resets the connection.
     Cut,
@@ -37,7 +37,7 @@ const WAYS: [(ProxyMode, ConnectionEnd); 5] = [
     (ProxyMode::Deaf, ConnectionEnd::Cut),
 ];
 
-/// A node behind a network of its own.
+/// A node behind a separate fault proxy.
 struct NetworkTrial {
     mode: ProxyMode,
     after: ConnectionEnd,
@@ -48,7 +48,7 @@ struct NetworkTrial {
 }
 
 impl NetworkTrial {
-    /// It begins with a network that does not work.
+    /// Starts with a network that fails.
     async fn start(
         server: &TestServer,
         token: &str,
@@ -64,7 +64,7 @@ impl NetworkTrial {
         Self { mode, after, proxy, home, agent, down }
     }
 
-    /// From now on its network does not work.
+    /// Makes the network fail from now on.
     fn fail(&self) {
         self.proxy.set(self.mode);
         if self.mode == ProxyMode::Refuse {
@@ -72,7 +72,7 @@ impl NetworkTrial {
         }
     }
 
-    /// Waits until it was felt, and lets it work again.
+    /// Waits until the fault took effect, then repairs the network.
     async fn recover(&self, phase: &str) {
         let what = format!("{} at {phase}: nothing was felt", self.home.node);
         wait_until_async(&what, async || self.proxy.mode_was_observed()).await;
@@ -134,12 +134,12 @@ async fn a_node_gets_through_every_failure_of_the_network_and_the_server() {
     let controllers = sign(&server, &trials, &flags).await;
     renew(&server, &trials).await;
 
-    // The server is killed while they renew, and comes back.
+    // The server is killed during renewals and restarted.
     let address = server.address;
     let before = trials.iter().map(NetworkTrial::stored).collect::<Vec<_>>();
     let place = server.kill();
     for trial in &trials {
-        // One that has asked already waits, and nothing is wrong with that.
+        // A node with a pending request waits, without an error.
         trial.wait_for_certificate("death", |client| client.activity.state != "Holding").await;
     }
     server = serve(place, Some(address));
@@ -152,12 +152,12 @@ async fn a_node_gets_through_every_failure_of_the_network_and_the_server() {
     }
 }
 
-/// They ask for their first certificate, and wait for somebody who approves it.
+/// They request their first certificate, and wait for approval.
 async fn join(server: &TestServer, trials: &[NetworkTrial]) {
     for trial in trials {
         let node = &trial.home.node;
         if trial.mode == ProxyMode::Deaf {
-            // The server has the request, and the node does not know.
+            // The server has the request, but the node got no response.
             let what = format!("{node} asks for nothing");
             wait_until_async(&what, async || requests(server, node).await.len() == 1).await;
         }
@@ -178,7 +178,7 @@ async fn join(server: &TestServer, trials: &[NetworkTrial]) {
     }
 }
 
-/// They wait for somebody who signs it.
+/// They wait for the signer.
 async fn sign(
     server: &TestServer,
     trials: &[NetworkTrial],
@@ -199,7 +199,7 @@ async fn sign(
     controllers
 }
 
-/// They renew it, again and again, which is due a second after the last.
+/// They renew repeatedly; each renewal is due a second after the last.
 async fn renew(server: &TestServer, trials: &[NetworkTrial]) {
     for trial in trials {
         let (node, before) = (&trial.home.node, trial.stored());
@@ -208,7 +208,7 @@ async fn renew(server: &TestServer, trials: &[NetworkTrial]) {
         let pair = trial.home.pair();
         if trial.mode == ProxyMode::Deaf {
             let what = format!("{node} does not renew");
-            // One that waits already for its answer makes no other.
+            // A node with a pending request creates no other.
             wait_until_async(&what, async || {
                 let waits =
                     |status: AgentStatus| status.certificates[0].activity.state == "Waiting";
@@ -226,7 +226,7 @@ async fn renew(server: &TestServer, trials: &[NetworkTrial]) {
     }
 }
 
-/// There is one good pair in the end, and every request became a certificate that was used.
+/// In the end there is one valid pair, and every request produced a certificate that was used.
 async fn finish(server: &TestServer, trial: NetworkTrial) {
     let node = trial.home.node.clone();
     trial.down.send_replace(true);
@@ -236,7 +236,7 @@ async fn finish(server: &TestServer, trial: NetworkTrial) {
     let stored = trial.home.status().unwrap().certificates[0].stored;
     let made = requests(server, &node).await;
     are_distinct(&made);
-    // One may be under way.
+    // One renewal may be in progress.
     let asked = made.len() as u64;
     assert!((stored..=stored + 1).contains(&asked), "{node}: {asked} requests, {stored} stored");
     let current = super::subject_key(pair);
@@ -246,8 +246,8 @@ async fn finish(server: &TestServer, trial: NetworkTrial) {
     assert!(fs::read_dir(trial.home.pki_dir()).unwrap().count() <= 5, "{node}");
 }
 
-/// A network that loses a connection without a word: nothing on it ever ends. What is waited for is
-/// looked at anew on another connection.
+/// A network that drops a connection silently, so that nothing on it ever ends. The agent checks
+/// its request on another connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_was_lost_in_silence_is_not_waited_for() {
     let server = super::start_server(&[]);

@@ -1,4 +1,4 @@
-//! Dozens of rotations, and everybody who uses the certificates all the time.
+//! Dozens of rotations, with clients that use the certificates continuously.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,10 +28,10 @@ use crate::controllers::REQUESTS;
 use crate::server::BoxedError;
 use crate::server::{PATIENCE, long};
 
-/// What the node says its address is: no loopback address is approved by itself.
+/// Address of the node: loopback addresses are not approved automatically.
 const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
-/// What went on around the rotations.
+/// Counters of events during the rotations.
 #[derive(Default)]
 struct RotationCounters {
     handshakes: AtomicUsize,
@@ -42,7 +42,7 @@ struct RotationCounters {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_notices_dozens_of_rotations() {
-    // Seven tenths of it are over when it is a second or two old.
+    // Seven tenths of the lifetime have passed after a second or two.
     let admin = start_server(&["--approve-kubelet-serving", "--cluster-signing-duration=131s"]);
     let proxy = FaultProxy::start(admin.server.address).await;
     let home = Arc::new(NodeHome::new(&admin.server, "n1"));
@@ -92,7 +92,7 @@ async fn nobody_notices_dozens_of_rotations() {
     assert!(seen.newcomers.load(Relaxed) > 20, "{} newcomers", seen.newcomers.load(Relaxed));
     let ended = seen.ended.load(Relaxed);
     assert!(ended as u64 >= rotations / 10, "only {ended} idle connections ended");
-    // Those of the last seconds, and what the users have.
+    // Connections of the last seconds, and those that the clients hold.
     assert!(
         proxy.connection_count() as u64 > rotations && open < 40,
         "{open} of {} are open",
@@ -108,7 +108,7 @@ async fn nobody_notices_dozens_of_rotations() {
     assert!((asked..=asked + 2).contains(&(list.len() as u64)), "{} for {asked}", list.len());
 }
 
-/// Waits as long as it goes on.
+/// Waits until there were enough rotations; panics after a timeout.
 async fn wait_for_rotations(home: Arc<NodeHome>, enough: impl Fn(&NodeHome) -> bool, least: u64) {
     let started = Instant::now();
     while !enough(&home) {
@@ -118,7 +118,7 @@ async fn wait_for_rotations(home: Arc<NodeHome>, enough: impl Fn(&NodeHome) -> b
     }
 }
 
-/// A new connection each time. Ends when one fails.
+/// Opens a new connection each time. Returns when one fails.
 async fn connect_again_and_again(
     node: HttpClient,
     seen: Arc<RotationCounters>,
@@ -145,8 +145,8 @@ async fn connect_again_and_again(
     }
 }
 
-/// Holds on to connections that have answered, until the node ends them: a while after the
-/// certificate has changed, but sooner than those that nobody uses. Ends when one lasts.
+/// Keeps used connections open until the node closes them: some time after the certificate has
+/// changed, but before the idle timeout. Returns when one stays open.
 async fn hold_connections(node: HttpClient, seen: Arc<RotationCounters>) -> BoxedError {
     loop {
         let held = async {
@@ -165,7 +165,7 @@ async fn hold_connections(node: HttpClient, seen: Arc<RotationCounters>) -> Boxe
     }
 }
 
-/// Reads the certificate all the time. Ends when it is not there.
+/// Reads the certificate continuously. Returns when it is missing.
 async fn watch_certificate(
     current: PathBuf,
     identities: watch::Sender<Option<Arc<CertificateKeyPair>>>,
@@ -193,7 +193,7 @@ async fn config(kubeconfig: PathBuf) -> Result<Config, BoxedError> {
     Ok(Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?)
 }
 
-/// Asks the server on the client that changes with the certificate. Ends when that fails.
+/// Sends requests with the client that switches certificates. Returns when one fails.
 async fn poll_with_current_client(
     kubeconfig: PathBuf,
     current: CurrentKeyPair,
@@ -215,7 +215,7 @@ async fn poll_with_current_client(
     }
 }
 
-/// Reads the kubeconfig and the certificate and asks the server. Ends when that fails.
+/// Reads the kubeconfig and the certificate and sends a request. Returns when that fails.
 async fn poll_with_new_client(kubeconfig: PathBuf, seen: Arc<RotationCounters>) -> BoxedError {
     loop {
         let asked = async {

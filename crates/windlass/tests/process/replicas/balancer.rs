@@ -1,5 +1,5 @@
-//! The fixture: a TCP balancer as people have them. It asks each server whether it is ready, and gives a new
-//! connection to the next one that is.
+//! Fixture: a typical TCP load balancer. It polls the readiness of each server, and assigns new
+//! connections to ready ones in turn.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -14,12 +14,12 @@ use windlass_testkit::HttpClient;
 
 use crate::server::PATIENCE;
 
-/// How often servers are asked.
+/// Interval of readiness checks of servers.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How long one may take to answer.
+/// Timeout of a readiness check.
 const LIMIT: Duration = Duration::from_millis(500);
 
-/// A balancer; its connections end with it.
+/// A load balancer; its connections are closed when dropped.
 pub struct LoadBalancer {
     pub address: SocketAddr,
     backends: Backends,
@@ -50,7 +50,7 @@ impl LoadBalancer {
         self.tasks.spawn(check(backend, http));
     }
 
-    /// Waits until so many servers are ready.
+    /// Waits until this many servers are ready.
     pub async fn wait_for_ready_backends(&self, wanted: usize) {
         let begun = Instant::now();
         loop {
@@ -64,7 +64,7 @@ impl LoadBalancer {
     }
 }
 
-/// Asks a server again and again.
+/// Polls the readiness of a server.
 async fn check(backend: Arc<BalancerBackend>, http: HttpClient) {
     loop {
         let ask = async {
@@ -88,7 +88,7 @@ async fn accept(listener: TcpListener, backends: Backends) {
         open.spawn(async move {
             for index in 0..ready.len() {
                 let backend = &ready[(first + index) % ready.len()];
-                // As with any of them: who refuses is passed over.
+                // A server that refuses a connection is skipped.
                 let Ok(mut server) = TcpStream::connect(backend.address).await else { continue };
                 let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                 return;

@@ -1,4 +1,4 @@
-//! Clients go from one server to another, and nothing is lost or old.
+//! Clients switch between servers, and nothing is lost or stale.
 
 use std::process::Command;
 use std::time::Instant;
@@ -31,7 +31,7 @@ async fn acknowledged_writes_are_visible_on_the_other_server() {
         let (_, list) = one.request(Method::GET, &list, &Value::Null).await.unwrap();
         assert_eq!(list["items"][0]["data"]["a"], json!(round.to_string()));
         assert!(version(&list) >= version(&changed), "{list}");
-        // What is stale is refused wherever it was read.
+        // A stale version is refused, whichever server returned it.
         let (status, refused) = one.request(Method::PUT, &path, &made).await.unwrap();
         assert_eq!((status, &refused["reason"]), (409, &json!("Conflict")), "{refused}");
         (one, two) = (two, one);
@@ -56,12 +56,12 @@ fn kubectl_writes_here_and_reads_there() {
         let gone = there.fails(&["get", "configmap", &name]);
         assert!(gone.contains("NotFound"), "{gone}");
     }
-    // A role that was bound there counts here at once.
+    // A role binding created on one server applies on the other at once.
     there.ok(&["create", "clusterrolebinding", "v", "--clusterrole=view", "--user=vera"]);
     assert_eq!(here.ok(&["auth", "can-i", "get", "pods", "--as=vera"]), "yes\n");
 }
 
-/// The name of the next object that a watch shows.
+/// Returns the name and version of the next object of a watch.
 async fn next(events: &mut WatchStream) -> (String, u64) {
     loop {
         let event = tokio::time::timeout(PATIENCE, events.next()).await;
@@ -90,7 +90,7 @@ async fn a_watch_goes_on_at_another_server() {
     };
     make(&one, "before").await;
     let (_, list) = two.request(Method::GET, CONFIG_MAPS, Value::Null).await;
-    // From a revision that the other one gave.
+    // From a revision that the other server returned.
     let mut events = watch(&one, version(&list)).await;
     for (index, http) in [&one, &two, &one, &two].into_iter().enumerate() {
         make(http, &format!("first-{index}")).await;
@@ -148,7 +148,7 @@ async fn a_list_goes_on_at_another_server() {
         for item in page["items"].as_array().unwrap() {
             found.push(item["metadata"]["name"].as_str().unwrap().to_owned());
         }
-        // What happens meanwhile is not in it.
+        // Later changes are not included.
         servers[1].request(Method::POST, CONFIG_MAPS, config_map(&format!("zz-{token:.8}"))).await;
         match page["metadata"]["continue"].as_str() {
             Some(next) if !next.is_empty() => token = next.to_owned(),
@@ -159,7 +159,7 @@ async fn a_list_goes_on_at_another_server() {
     assert_eq!(found, wanted);
 }
 
-/// Who a server takes the bearer of a token for.
+/// Returns the user that a server authenticates from a token.
 async fn authenticated_user(http: &HttpClient) -> (u16, Value) {
     let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
     let (status, answer) = http.request(Method::POST, path, json!({})).await;
@@ -195,7 +195,7 @@ async fn credentials_are_good_at_every_server() {
     let joiner = b.http_as(token);
     assert_eq!(authenticated_user(&joiner).await, (201, json!(format!("system:bootstrap:{id}"))));
 
-    // What is taken back here is soon good for nothing there.
+    // A revocation on one server soon applies on the other.
     let secret = format!("/api/v1/namespaces/kube-system/secrets/bootstrap-token-{id}");
     assert_eq!(a.http().request(Method::DELETE, &secret, Value::Null).await.0, 200);
     let account = format!("{accounts}/robot");
@@ -207,7 +207,7 @@ async fn credentials_are_good_at_every_server() {
         }
     }
 
-    // A certificate that one of them has made, shown to the other.
+    // A certificate that one server issued, presented to the other.
     let url = format!("https://{}", b.address);
     let admin = Kubectl::with_server(a);
     admin.ok(&["get", "namespaces", "--server", &url]);

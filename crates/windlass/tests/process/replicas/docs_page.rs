@@ -1,4 +1,5 @@
-//! The page about high availability, done as it says; and etcd's flags in the unit, held against etcd.
+//! Runs the documentation page about high availability, and checks etcd's flags in the unit with
+//! etcd.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -15,7 +16,7 @@ const PAGE: &str = include_str!("../../../../../docs/high-availability.md");
 const UNIT: &str = include_str!("../../../../../deploy/systemd/etcd.service");
 const MANIFEST: &str = include_str!("../../../../../deploy/kubernetes/windlass-ha.yaml");
 
-/// A shell and everything that it has started.
+/// A shell and all processes that it started.
 struct ProcessGroup(Child);
 
 impl Drop for ProcessGroup {
@@ -25,8 +26,8 @@ impl Drop for ProcessGroup {
     }
 }
 
-/// Four digits that make free ports when a digit from 1 to 3 is put before them. The kernel gives none of
-/// these to anybody by itself.
+/// Returns four digits that form free ports with a leading digit from 1 to 3. The kernel does not
+/// assign these by itself.
 fn digits() -> String {
     let free = |digits: &String| {
         (1..=3).all(|n| TcpListener::bind(format!("127.0.0.1:{n}{digits}")).is_ok())
@@ -35,7 +36,7 @@ fn digits() -> String {
     tries.find(free).unwrap()
 }
 
-/// The page's script, on ports that nobody else uses.
+/// Returns the script of the page, with unused ports.
 fn script() -> String {
     let blocks = PAGE.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
     let (clients, peers, server) = (digits(), digits(), digits());

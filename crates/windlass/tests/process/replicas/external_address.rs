@@ -1,4 +1,4 @@
-//! How clients reach a server, and how it reaches etcd.
+//! Addresses at which clients reach a server, and connections from servers to etcd.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -16,7 +16,7 @@ use super::shared_etcd::{
 use crate::controllers;
 use crate::server::{PATIENCE, TestDataDir, lines, wait};
 
-/// Whether a serving certificate is one for a host, as openssl sees it.
+/// Returns whether a serving certificate matches a host, according to openssl.
 fn certificate_matches_host(place: &TestDataDir, flag: &str, host: &str) -> bool {
     let pki = place.data().join("pki");
     let output = Command::new("openssl")
@@ -61,7 +61,7 @@ fn a_server_is_called_what_its_clients_call_it() {
     assert!(before == same, "it is issued anew when names change, and not else");
 }
 
-/// Certificates for etcd and its clients: those of a server do.
+/// Returns certificates for etcd and its clients: those of a server are suitable.
 fn certificates() -> TestDataDir {
     controllers::server(TestDataDir::new(), [""; 0]).stop()
 }
@@ -104,7 +104,7 @@ async fn etcd_and_its_servers_know_each_other_by_certificates() {
     assert_eq!(second.http().request(Method::GET, &path, Value::Null).await, (200, made));
 }
 
-/// Starts a server that does not reach its etcd; what it says of it while it goes on trying.
+/// Starts a server that cannot reach its etcd; returns what it logs while it retries.
 fn expect_error_text(mut command: Command) -> String {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let said = lines(child.stderr.take().unwrap());
@@ -156,7 +156,7 @@ fn a_server_waits_for_an_etcd_that_starts_later() {
     let (ready, said) = (lines(child.stdout.take().unwrap()), lines(child.stderr.take().unwrap()));
     let line = said.recv_timeout(PATIENCE).expect("a complaint");
     assert!(line.contains(&url) && line.contains("refused"), "{line}");
-    // Whoever comes meanwhile is not kept waiting, and tries another server.
+    // Clients are refused at once meanwhile, and try another server.
     let refused = TcpStream::connect(listen).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     let _etcd = EtcdCluster::start_at(vec![at], &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Servers on one etcd have the same authorities, or do not start.
+//! Servers on one etcd must have the same CAs to start.
 
 use std::process::Stdio;
 
@@ -41,7 +41,7 @@ async fn a_new_server_says_what_it_needs_and_then_joins() {
 fn differing_authorities_are_named_and_replaced_only_by_flag() {
     let etcd = etcd();
     let first = server(TestDataDir::new(), &etcd);
-    // A server with authorities of its own, from a time before etcd.
+    // A server with its own CAs, from before it used etcd.
     let other = crate::controllers::server(TestDataDir::new(), [""; 0]).stop();
     let said = expect_start_failure(command("server", &other, &etcd, LISTEN));
     assert!(
@@ -83,7 +83,7 @@ fn concurrent_first_starts_elect_one_recorder() {
     let said = loser.wait_with_output().unwrap().stderr;
     let said = String::from_utf8_lossy(&said);
     assert!(!status.success() && said.contains("belongs to servers with other"), "{said}");
-    // It made its own before it knew; the others' take their place.
+    // It had created its own CAs before; those of the other servers replace them.
     let done = shell(&advice(&said));
     assert!(done.status.success(), "{said}\n{}", String::from_utf8_lossy(&done.stderr));
     let [one, two] = places;

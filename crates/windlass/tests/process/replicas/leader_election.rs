@@ -1,4 +1,4 @@
-//! Controllers of a plane with several servers: one works at a time.
+//! Controllers of several servers: one process leads at a time.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::traffic::IssuanceTraffic;
 const LEASE: &str =
     "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 
-/// Waits until somebody other than `but` holds the lease, and says who.
+/// Waits until another process than `but` holds the lease; returns its identity.
 async fn leader(http: &HttpClient, but: Option<&str>) -> String {
     let started = Instant::now();
     loop {
@@ -64,7 +64,7 @@ async fn every_request_gets_one_certificate_whichever_server_it_came_to() {
     assert!(twice.is_empty(), "{twice:?}");
 }
 
-/// Makes a request and waits for its certificate.
+/// Creates a request and waits for its certificate.
 async fn request_and_wait_for_certificate(http: &HttpClient, name: &str) {
     let (status, made) = http.request(Method::POST, REQUESTS, node_request(name)).await;
     assert_eq!(status, 201, "{made}");
@@ -97,7 +97,7 @@ async fn several_of_everything_in_one_process_elect_one_too() {
     }
     let http = second.http();
     assert_eq!(leader(&http, None).await, holder, "the second stands by");
-    // It hands the work over when it goes.
+    // It releases the lease when it stops.
     drop(first.stop());
     leader(&http, Some(&holder)).await;
     request_and_wait_for_certificate(&http, "request-2").await;

@@ -1,4 +1,4 @@
-//! etcd is away: what is answered, what is refused, and how it goes on.
+//! etcd is unavailable: which requests succeed, which are refused, and the recovery.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ use super::shared_etcd::{CONFIG_MAPS, config_map, etcd, pair, version};
 use crate::kubectl::Kubectl;
 use crate::server::{ADMIN_TOKEN, PATIENCE};
 
-/// So long a server may be cut off before it says that it is not ready.
+/// Time without etcd after which a server must stop being ready.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// The status, `Retry-After` and body of an answer.
+/// Returns the status, `Retry-After` and body of a response.
 async fn response_parts(
     http: &HttpClient,
     method: Method,
@@ -43,7 +43,7 @@ async fn health(http: &HttpClient, path: &str) -> u16 {
     http.request(Method::GET, path, Value::Null).await.0
 }
 
-/// Waits until `/readyz` has this status, and says how long that took.
+/// Waits until `/readyz` has this status; returns how long that took.
 async fn until_ready_is(http: &HttpClient, wanted: u16) -> Duration {
     let begun = Instant::now();
     while health(http, "/readyz").await != wanted {
@@ -72,7 +72,7 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
     kill(&mut etcd);
     let killed = Instant::now();
 
-    // It is ready for a while: a cluster finds a new leader in this time.
+    // It stays ready for some time, in which a cluster can elect a new leader.
     assert_eq!(health(&http, "/readyz").await, 200);
     for path in [
         format!("{CONFIG_MAPS}?resourceVersion=0"),
@@ -89,7 +89,7 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
     for (status, retry, body) in [written, read] {
         assert_eq!((status, &body["reason"]), (503, &json!("ServiceUnavailable")), "{body}");
         assert_eq!(retry, "1", "{body}");
-        // What is told to clients is not where etcd is.
+        // Responses do not reveal the address of etcd.
         assert!(!body.to_string().contains("127.0.0.1"), "{body}");
     }
     assert!(killed.elapsed() < PATIENCE, "{:?}", killed.elapsed());
@@ -117,7 +117,7 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
         http.request(Method::GET, &format!("{CONFIG_MAPS}/refused"), Value::Null).await.0,
         404
     );
-    // The watch was there all the time, and has missed nothing.
+    // The watch stayed open and missed nothing.
     let event = tokio::time::timeout(PATIENCE, events.next()).await;
     let event = event.expect("an event").unwrap().unwrap();
     assert_eq!(event["object"]["metadata"]["name"], "after", "{event}");
@@ -131,7 +131,7 @@ async fn kubectl_says_what_is_wrong() {
     kubectl.ok(&["get", "namespaces"]);
     kill(&mut etcd);
     until_ready_is(&kubectl.server.http(), 500).await;
-    // It tries again a number of times, as it is told to, and then says why.
+    // kubectl retries several times, as instructed, and then reports the reason.
     for args in [&["get", "configmaps"][..], &["create", "configmap", "a"]] {
         let begun = Instant::now();
         let said = tokio::task::block_in_place(|| kubectl.fails(args));

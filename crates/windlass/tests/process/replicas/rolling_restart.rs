@@ -1,4 +1,4 @@
-//! All servers are restarted, one after the other, and nobody notices.
+//! All servers are restarted, one after the other, without errors for clients.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use super::shared_etcd::{CONFIG_MAPS, command, config_map, etcd, launch, share, 
 use crate::server::BoxedError;
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
-/// Two servers behind a balancer.
+/// Two servers behind a load balancer.
 struct ReplicatedServers {
     etcd: EtcdCluster,
     balancer: LoadBalancer,
@@ -78,7 +78,7 @@ impl ClientProgress {
         !self.stop.load(Relaxed)
     }
 
-    /// Waits until clients have done so much more.
+    /// Waits until clients have made this much progress.
     async fn progress(&self) {
         let before = self.done.load(Relaxed);
         let wait = async {
@@ -90,7 +90,7 @@ impl ClientProgress {
     }
 }
 
-/// A client that connects anew for each request.
+/// A client with a new connection for each request.
 async fn coming_and_going(http: HttpClient, work: Arc<ClientProgress>) {
     for index in 0.. {
         if !work.should_continue() {
@@ -106,7 +106,7 @@ async fn coming_and_going(http: HttpClient, work: Arc<ClientProgress>) {
     }
 }
 
-/// A client that keeps its connection until the server says that it should not.
+/// A client that keeps its connection until the server asks it to close.
 async fn run_persistent_connection(http: HttpClient, work: Arc<ClientProgress>) {
     let mut connection: Option<HttpConnection> = None;
     for index in 0.. {
@@ -135,7 +135,7 @@ async fn run_persistent_connection(http: HttpClient, work: Arc<ClientProgress>) 
     }
 }
 
-/// A client of HTTP/2, as most are.
+/// An HTTP/2 client, like most clients.
 async fn run_http2_requests(http: HttpClient, work: Arc<ClientProgress>) {
     let mut sender = http.connect_http2().await.unwrap();
     for index in 0.. {
@@ -153,7 +153,7 @@ async fn run_http2_requests(http: HttpClient, work: Arc<ClientProgress>) {
         let response = loop {
             match sender.send_request(request()).await {
                 Ok(response) => break response,
-                // The server has asked to go elsewhere; this request has not left the client.
+                // The server sent GOAWAY; this request was not sent.
                 Err(error) if error.is_canceled() => {
                     sender = http.connect_http2().await.unwrap();
                 }
@@ -185,7 +185,7 @@ fn kubectl(kubeconfig: &std::path::Path, work: &ClientProgress) {
     }
 }
 
-/// Watches until everything wanted was seen, from wherever it was before; nothing comes twice.
+/// Watches until all expected events were received, resuming where it was; no event is repeated.
 async fn watching(
     http: HttpClient,
     from: u64,
@@ -228,7 +228,7 @@ async fn nobody_notices_that_servers_are_restarted() {
     for which in [0, 1, 0, 1] {
         work.progress().await;
         servers[which].signal(Signal::TERM);
-        // It says that it leaves while it goes on, and only then goes.
+        // It reports that it is not ready while it keeps serving, and stops only then.
         site.balancer.wait_for_ready_backends(1).await;
         let [a, b] = servers;
         let (leaving, other) = if which == 0 { (a, b) } else { (b, a) };
@@ -275,7 +275,7 @@ async fn a_second_signal_ends_the_wait() {
     while ready(&http).await != 500 {
         assert!(begun.elapsed() < PATIENCE, "it does not say that it leaves");
     }
-    // New connections, writes and watches are as before.
+    // New connections, writes and watches work as before.
     let (status, made) = http.request(Method::POST, CONFIG_MAPS, config_map("late")).await;
     assert_eq!(status, 201, "{made}");
     let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion=0");

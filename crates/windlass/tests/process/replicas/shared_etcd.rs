@@ -1,4 +1,4 @@
-//! The fixture: servers that share an etcd.
+//! Fixture: servers that share an etcd.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::server::{PATIENCE, TestDataDir, TestServer, wait};
 
 pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// What the servers of a plane have in common.
+/// Files under `pki/` that the servers of a cluster share.
 pub const SHARED: [&str; 8] = [
     "ca.crt",
     "ca.key",
@@ -37,7 +37,7 @@ pub fn etcd() -> EtcdCluster {
     EtcdCluster::start(1, &[]).unwrap()
 }
 
-/// `windlass server` or `windlass up` on an etcd, ready to be started.
+/// Builds a `windlass server` or `windlass up` command that uses an etcd.
 pub fn command<F: AsRef<OsStr>>(
     what: &str,
     place: &TestDataDir,
@@ -56,7 +56,7 @@ pub fn command<F: AsRef<OsStr>>(
     command
 }
 
-/// A server at a place, on a port of its own.
+/// Starts a server with a data directory on a separate port.
 pub fn server(place: TestDataDir, etcd: &EtcdCluster) -> TestServer {
     let command = command("server", &place, etcd, ["--listen", "127.0.0.1:0"]);
     launch(place, command)
@@ -66,7 +66,7 @@ pub fn launch(place: TestDataDir, command: Command) -> TestServer {
     place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
 }
 
-/// Starts two servers that share authorities and etcd.
+/// Starts two servers that share CAs and etcd.
 pub fn pair(etcd: &EtcdCluster) -> [TestServer; 2] {
     let first = server(TestDataDir::new(), etcd);
     let place = TestDataDir::new();
@@ -74,7 +74,7 @@ pub fn pair(etcd: &EtcdCluster) -> [TestServer; 2] {
     [first, server(place, etcd)]
 }
 
-/// Gives one place the authorities of another.
+/// Copies the CAs of one data directory to another.
 pub fn share(from: &TestDataDir, to: &TestDataDir) {
     let pki = |place: &TestDataDir| place.data().join("pki");
     fs::create_dir_all(pki(to)).unwrap();
@@ -83,7 +83,7 @@ pub fn share(from: &TestDataDir, to: &TestDataDir) {
     }
 }
 
-/// A start that must not succeed; a server that runs would run for ever.
+/// Runs a start that must fail; kills a server that keeps running.
 pub fn expect_start_failure(mut command: Command) -> String {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = wait(&mut child, PATIENCE * 2);
@@ -96,7 +96,7 @@ pub fn expect_start_failure(mut command: Command) -> String {
     said
 }
 
-/// The commands in a complaint: the lines that stand apart.
+/// Returns the commands in an error message: its indented lines.
 pub fn advice(said: &str) -> String {
     said.lines().filter_map(|line| line.strip_prefix("  ")).collect::<Vec<_>>().join("\n")
 }
@@ -105,7 +105,7 @@ pub fn shell(script: &str) -> Output {
     Command::new("sh").args(["-euc", script]).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The permissions of a file.
+/// Returns the permission bits of a file.
 pub fn mode(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt as _;
     fs::metadata(path).unwrap().permissions().mode() & 0o777

@@ -1,4 +1,4 @@
-//! Disks that fill up on the way, and servers that come too early.
+//! Full disks during a migration, and servers that start too early.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::kill_during_migration::create_large_store;
 use super::*;
 use crate::server::wait;
 
-/// A command whose writes to a file fail for want of space, after the first ones.
+/// Runs a command whose later writes to a file fail with ENOSPC.
 fn on_full_disk(command: &Command, call: &str, file: &Path) -> Command {
     traced(command, call, &format!("--inject={call}:error=ENOSPC:when=3+"), Some(file))
 }
@@ -31,7 +31,7 @@ async fn a_full_disk_is_an_error_and_nothing_is_lost() {
     assert_eq!(digest(&run_ok(import)), digest(&exported));
 }
 
-/// An etcd that is full keeps what it has, and no server opens it.
+/// A full etcd keeps its contents, and no server opens it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_etcd_is_an_error_and_is_not_served() {
     let dir = tempfile::tempdir().unwrap();

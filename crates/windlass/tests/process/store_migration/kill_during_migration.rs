@@ -1,4 +1,4 @@
-//! Exports and imports that are killed at any moment, and started again.
+//! Exports and imports that are killed at random moments and restarted.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use super::*;
 const OBJECTS: usize = 10_000;
 const ROUNDS: usize = 8;
 
-/// A data directory with many objects in its store.
+/// Creates a data directory with many objects in its store.
 pub async fn create_large_store(dir: &TempDir, objects: usize) -> PathBuf {
     let data = dir.path().join("many");
     let store = EmbeddedStore::open(EmbeddedOptions::new(data.join("store"))).unwrap();
@@ -30,8 +30,8 @@ pub async fn create_large_store(dir: &TempDir, objects: usize) -> PathBuf {
     data
 }
 
-/// Starts a command again and again, and kills it at one of its system calls, which may be the
-/// first or any later one; then lets it end. Returns what it says.
+/// Runs a command repeatedly and kills it at one of its system calls, the first or any later one;
+/// then lets it finish. Returns its output.
 fn kill_until_done(mut command: impl FnMut() -> Command, calls: &str, most: usize) -> String {
     let mut killed = 0;
     for round in 0..ROUNDS {
@@ -53,7 +53,7 @@ async fn kills_lose_nothing() {
     let whole = dir.path().join("whole");
     let expected = digest(&run_ok(on_directory("export", &data, &whole)));
 
-    // An export that has succeeded is taken away, so that every round has something to do.
+    // A successful export is removed, so that every round has work to do.
     let file = dir.path().join("file");
     let export = || {
         let _ = std::fs::remove_file(&file);
@@ -86,7 +86,7 @@ async fn an_import_waits_for_an_etcd_that_comes_back() {
     let expected = digest(&run_ok(on_directory("export", &data, &file)));
     let import = on_etcd("import", &etcd, &file).stdout(Stdio::piped()).spawn().unwrap();
 
-    // All keys of the cluster: the store itself does not open yet.
+    // All keys of the cluster: the store itself cannot be opened yet.
     let mut options = EtcdOptions::new(etcd.urls());
     options.prefix = "/".to_owned();
     let everything = EtcdStore::open(options).unwrap();

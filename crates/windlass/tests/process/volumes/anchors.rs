@@ -1,4 +1,4 @@
-//! Trust anchors in pods: what KEP-3257 and Kubernetes' own tests of it look at.
+//! Trust anchors in pods, as in KEP-3257 and the tests of Kubernetes.
 
 use serde_json::{Value, json};
 
@@ -42,7 +42,7 @@ fn by_name_by_signer_and_missing() {
     assert_eq!(certificates(&anchors_of("any")), sorted(&[&one, &two, &other]));
     assert_eq!(anchors_of("optional"), "");
 
-    // Whoever cannot do without waits, says so, and has it as soon as it is there.
+    // A required bundle blocks the volume, with an error, until it exists.
     let why = "MountVolume.SetUp failed for volume \"v\" : while getting ClusterTrustBundle: \
                clustertrustbundle.certificates.k8s.io \"later\" not found";
     assert_eq!(world.wait_until_not_ready("missing", "FailedMount"), why);
@@ -63,7 +63,7 @@ fn a_hundred_and_fifty_bundles_in_one_file() {
     let several = anchors.iter().enumerate();
     let several = several.map(|(at, text)| signed_bundle(&format!("b{at}"), "live", text));
     let mut objects = several.collect::<Vec<_>>();
-    // One of them twice, and what is no certificate.
+    // A duplicate certificate, and text that is not a certificate.
     let talk = format!("about the next one\n{}", anchors[7]);
     objects.push(signed_bundle("again", "canary", &talk));
     objects.push(pod_object("first", all.clone()));

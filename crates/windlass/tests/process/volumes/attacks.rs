@@ -1,4 +1,4 @@
-//! Paths and links that would lead out of a volume: nothing outside changes.
+//! Paths and links that lead out of a volume: nothing outside changes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,7 +14,7 @@ use super::volume_fixture::{
 
 const BAD_PATHS: [&str; 6] = ["../x", "/etc/x", "a/../../x", "..", "..data/x", "..x"];
 
-/// A directory that is no business of the agent's, with what it looks like.
+/// A directory that the agent must not touch, with its expected contents.
 struct OutsideDirectory {
     path: PathBuf,
     before: BTreeMap<PathBuf, String>,
@@ -35,7 +35,7 @@ impl OutsideDirectory {
     }
 }
 
-/// Everything below a directory: files with their text, links with where they lead.
+/// Returns everything below a directory: files with their text, links with their targets.
 fn snapshot_tree(directory: &Path) -> BTreeMap<PathBuf, String> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -62,7 +62,7 @@ const FIELDS: [&str; 4] = [
     "podCertificate.credentialBundlePath",
 ];
 
-/// A source of each kind that puts something at a path.
+/// Returns a source of each kind that writes to a path.
 fn sources(path: &str) -> Vec<Value> {
     let item = json!([{"key": "k", "path": path}]);
     vec![
@@ -88,7 +88,7 @@ fn paths_that_lead_out_are_refused() {
         let all = [sources(path), pod_only(path).to_vec()].concat();
         let text = pod_object("bad", json!(all)).to_string();
         let refused = world.admin().fails_with(&text, &["create", "-f", "-"]);
-        // Kubernetes does not say of which source the path of a token is.
+        // Kubernetes does not name the source of a token's path.
         for field in [&FIELDS[..], &["projected.path", "downwardAPI.path"]].concat() {
             assert!(refused.contains(&format!("{field}: Invalid value: {path:?}")), "{refused}");
         }
@@ -100,7 +100,7 @@ fn paths_that_lead_out_are_refused() {
         assert!(refused.contains("data["), "{refused}");
     }
 
-    // The same in the file of the machine's own volumes, with which the agent does not begin.
+    // The same in a host projections file, with which the agent refuses to start.
     let below = world.path().join("below");
     world.stop_agent();
     for path in BAD_PATHS {
@@ -141,7 +141,7 @@ fn links_that_somebody_put_there_lead_nowhere() {
         }
     };
 
-    // In the place of the link that everything goes by.
+    // In place of the `..data` link.
     fs::remove_file(volume.join("..data")).unwrap();
     symlink(&outside.path, volume.join("..data")).unwrap();
     change(true);
@@ -149,7 +149,7 @@ fn links_that_somebody_put_there_lead_nowhere() {
     let data = fs::read_link(volume.join("..data")).unwrap();
     assert!(data.is_relative() && volume.join(&data).is_dir(), "{data:?}");
 
-    // In the place of a file, of what is about to be a file, and of directories that are not used.
+    // In place of a file, of a temporary file, and of unused directories.
     fs::remove_file(&file).unwrap();
     symlink(outside.path.join("ca.pem"), &file).unwrap();
     symlink(outside.path.join("other"), volume.join("..data_tmp")).unwrap();
@@ -163,7 +163,7 @@ fn links_that_somebody_put_there_lead_nowhere() {
         (names == 3).then_some(())
     });
 
-    // In the place of the volume itself: it is not followed, and the pod says so.
+    // In place of the volume itself: the link is not followed, and the pod has an error.
     let aside = volume.with_file_name("aside");
     fs::rename(&volume, &aside).unwrap();
     symlink(&outside.path, &volume).unwrap();
@@ -175,7 +175,7 @@ fn links_that_somebody_put_there_lead_nowhere() {
     fs::rename(&aside, &volume).unwrap();
     change(true);
 
-    // And when everything is removed.
+    // During the removal of everything.
     symlink(&outside.path, volume.join("..2020_01_01_00_00_00.2")).unwrap();
     symlink(&outside.path, volume.parent().unwrap().join("link")).unwrap();
     world.kubectl_ok(&["delete", "pod", "p", "--grace-period=1", "--timeout=30s"]);

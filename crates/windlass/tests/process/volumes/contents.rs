@@ -1,4 +1,4 @@
-//! All sources in one volume: what is in the files, whose they are, and who may read them.
+//! All sources in one volume: contents, owners and modes of the files.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -15,7 +15,7 @@ use super::volume_fixture::{
 const GROUP: u32 = 12_345;
 const USER: u32 = 54_321;
 
-/// Every kind of source; without a mode of its own a file has the volume's.
+/// Returns every kind of source; files without a mode have that of the volume.
 fn all_sources() -> Value {
     json!([
         bundle_source_by_name("roots"),
@@ -89,7 +89,7 @@ fn all_sources_with_their_modes_and_owners() {
     ] {
         assert_eq!(mode(&volume.join(path)), expected, "{path}");
     }
-    // Everything changes at the same time, also what is in a directory.
+    // Everything changes atomically, including files in subdirectories.
     let before = fs::read_link(volume.join("..data")).unwrap();
     world.apply(&[map("hello again")]);
     wait_for_text(&volume.join("etc/greeting.txt"), "hello again");
@@ -101,12 +101,12 @@ fn all_sources_with_their_modes_and_owners() {
         world.wait_until_ready("shared");
         owners(&world.volume("shared"));
     } else {
-        // Said aloud, because a part of the test that is left out must not look like one that passed.
+        // Printed, because a skipped part of the test must not look like one that passed.
         eprintln!("only root can give files away; owners and groups are not looked at");
     }
 }
 
-/// Credentials are for the one user and the group; all files are for the group.
+/// Credentials are readable by one user and the group; all files are readable by the group.
 fn owners(volume: &Path) {
     for (path, user, expected) in [
         ("ca.pem", USER, 0o640),
@@ -143,7 +143,7 @@ fn two_sources_that_want_the_same_path_are_told() {
     let why = "spec.volumes[0].projected: Invalid value: \"map\": conflicting duplicate paths";
     assert!(refused.contains(why), "{refused}");
 
-    // What is in the object only the node knows.
+    // Only the node knows the keys of the ConfigMap, so these conflicts are found there.
     world.apply(&[
         bundle("roots", &anchor()),
         object("ConfigMap", "map", json!({"ca.pem": "x"})),

@@ -1,4 +1,4 @@
-//! What the agent's feature gates turn off.
+//! Effects of disabled feature gates of the agent.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn disabled_sources_are_not_mounted_and_are_reported() {
     }
     assert_eq!(world.count("podcertificaterequests"), 0);
 
-    // Turned on, they get what they wait for; off again, they keep it.
+    // Enabled, they get what they wait for; disabled again, they keep it.
     world.stop_agent();
     world.start_agent("");
     world.wait_until_ready("anchors");

@@ -1,4 +1,4 @@
-//! Volumes of the machine itself, by the page about them.
+//! Host projections, as in the documentation page.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,19 +16,19 @@ use super::volume_fixture::{VolumeFixture, anchor, bundle, read, wait_for_text, 
 
 const PAGE: &str = include_str!("../../../../../docs/host-projections.md");
 
-/// A text of this kind in the page, after so many others.
+/// Returns a code block of this language in the page, after `others` of the same language.
 fn code_block(kind: &str, others: usize) -> &'static str {
     let text = PAGE.split(&format!("```{kind}\n")).nth(others + 1).unwrap();
     text.split_once("```").unwrap().0
 }
 
-/// The commands of a console, each with what it is said to print.
+/// Returns the commands of a console block, each with its expected output.
 fn console(others: usize) -> Vec<(&'static str, &'static str)> {
     let commands = code_block("console", others).split("$ ").skip(1);
     commands.map(|command| command.split_once('\n').unwrap()).collect()
 }
 
-/// A machine that has joined a server with the signer of the page, without its agent.
+/// Returns a machine that has joined a server with the signer of the page, without a running agent.
 fn machine() -> VolumeFixture {
     let mut world = VolumeFixture::with_signers_and_flags(code_block("yaml", 0), "");
     world.wait_for_agent_status("it has not joined", |said| said["server"]["registered"] == true);
@@ -36,13 +36,13 @@ fn machine() -> VolumeFixture {
     world
 }
 
-/// Writes the page's file, and starts the agent with it.
+/// Writes the file of the page, and starts the agent with it.
 fn start(world: &mut VolumeFixture) {
     let lines = code_block("console", 0).replace("$ windlass node", "exec windlass node");
     world.run_agent(lines.strip_prefix("$ ").unwrap());
 }
 
-/// A command's output; it must succeed.
+/// Returns the output of a command, which must succeed.
 fn run_ok(mut command: Command) -> String {
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -55,14 +55,14 @@ fn is_installed(program: &str) -> bool {
     found.unwrap().status.success()
 }
 
-/// The files of a volume: what is in them, and which they are.
+/// Returns the files of a volume with their contents and inodes.
 fn files(volume: &Path) -> BTreeMap<String, (Vec<u8>, u64)> {
     let entries = fs::read_dir(volume.join("..data")).unwrap().map(|entry| entry.unwrap());
     let file = |path: PathBuf| (fs::read(&path).unwrap(), fs::metadata(&path).unwrap().ino());
     entries.map(|entry| (entry.file_name().into_string().unwrap(), file(entry.path()))).collect()
 }
 
-/// More anchors of the page's signer.
+/// Publishes more anchors of the page's signer.
 fn more_anchors(world: &VolumeFixture) {
     let mut object = bundle("example.com:web:more", &anchor());
     object["spec"]["signerName"] = "example.com/web".into();
@@ -98,7 +98,7 @@ fn five_minutes_as_the_page_has_them() {
     for (command, output) in shows {
         let program = command.split(' ').next().unwrap();
         if program == "keytool" && !is_installed(program) {
-            // Said aloud, because a part of the test that is left out must not look like one that passed.
+            // Printed, because a skipped part of the test must not look like one that passed.
             eprintln!("there is no keytool; only the beginning of the JKS file is looked at");
             continue;
         }
@@ -119,14 +119,15 @@ fn five_minutes_as_the_page_has_them() {
     let of = "openssl x509 -in tls/web.pem -noout -pubkey";
     assert_eq!(run_ok(world.shell(key)), run_ok(world.shell(of)));
 
-    // Another life of the agent changes nothing, tells nobody, and asks for nothing.
+    // A restart of the agent changes no files, sends no notifications, and makes no requests.
     let (before, requests) = (files(&tls), world.count("csr"));
     fs::remove_file(&reloaded).unwrap();
     world.stop_server();
     world.kill_agent();
     world.start_agent("--projections projections.yaml");
     world.wait_for_agent_status("the volume is not found without the server", |said| {
-        // It has its files, but not whether there are newer ones; and it is one volume.
+        // It has its files, but does not know whether they are current; and it counts as one
+        // volume.
         let volumes = &said["volumes"];
         volumes["problems"][0]["ready"] == true
             && (&volumes["ready"], &volumes["blocked"]) == (&0.into(), &1.into())
@@ -139,7 +140,7 @@ fn five_minutes_as_the_page_has_them() {
     assert_eq!(files(&tls), before);
     assert!(!reloaded.exists());
 
-    // A change of anchors changes what is made of them, and nothing else.
+    // A change of anchors changes only the files that contain them.
     more_anchors(&world);
     wait_until("the command did not run again", || reloaded.exists().then_some(()));
     let after = files(&tls);
@@ -167,7 +168,7 @@ fn a_mistake_in_the_file_changes_nothing() {
     let told = String::from_utf8(world.status("").stdout).unwrap();
     assert!(told.contains("current file rejected"), "{told}");
     assert_eq!(files(&tls), before);
-    // What was there is still kept up.
+    // The previous volumes are still updated.
     more_anchors(&world);
     wait_until("the anchors are not kept up", || {
         (read(&tls.join("ca.pem")).matches("BEGIN").count() == 2).then_some(())
@@ -183,7 +184,7 @@ fn a_mistake_in_the_file_changes_nothing() {
     wait_until("the new file is not used", || tls.join("roots.pem").exists().then_some(()));
     wait_until("the old name is still there", || (!tls.join("ca.pem").exists()).then_some(()));
 
-    // It does not begin with such a file.
+    // The agent does not start with such a file.
     world.stop_agent();
     fs::write(&file, good.replace("directory: /", "directory: ")).unwrap();
     world.start_agent("--projections projections.yaml");
@@ -211,7 +212,7 @@ fn a_directory_that_is_a_link_is_not_written_to() {
     assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
 }
 
-/// A service that is told to read its files again, and notes how many anchors it finds.
+/// A service that reloads its files on a signal, and records the number of anchors.
 struct ReloadingService(Child);
 
 impl ReloadingService {
@@ -235,7 +236,7 @@ impl Drop for ReloadingService {
     }
 }
 
-/// Somebody who answers every request, and what they asked for.
+/// Starts a server that responds to every request and records them.
 fn listener() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, heard) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
@@ -258,7 +259,7 @@ fn listener() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     (address, heard)
 }
 
-/// The page's file for services as they are, with places that a test may use.
+/// Returns the page's file for services, with paths that a test may use.
 fn services(place: &Path, address: SocketAddr) -> String {
     let place = place.display();
     let mut text = code_block("yaml", 1).to_owned();
@@ -335,7 +336,7 @@ fn services_are_told_once_of_each_change() {
     world.has_delivered(2.0);
     assert_eq!((files(&web), files(&shop)), before);
     more_anchors(&world);
-    // Of this change, and not of the restart.
+    // For this change, and not for the restart.
     wait_for_text(&heard, "1\n2\n");
     wait_for_text(&ran, "shop 1\nshop 2\n");
     called(2);

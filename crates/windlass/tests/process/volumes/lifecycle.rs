@@ -1,4 +1,4 @@
-//! Volumes outlive the agent and the server, and go with their pods.
+//! Volumes survive restarts of the agent and the server, and are removed with their pods.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -11,7 +11,8 @@ use super::volume_fixture::{
     wait_for_text, wait_until,
 };
 
-/// What is different when a volume was written again: where its link leads, and to which directory.
+/// Returns what changes when a volume is rewritten: the target of its link, and the inode of the
+/// directory.
 fn generation(volume: &Path) -> (PathBuf, u64) {
     let data = volume.join("..data");
     (fs::read_link(&data).unwrap(), fs::metadata(&data).unwrap().ino())
@@ -37,7 +38,7 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
     world.kill_agent();
     assert_eq!(look(), before);
     world.start_agent("");
-    // It has tried to reach the server, and has not touched what it cannot know better.
+    // It has tried to reach the server, and has not changed the existing files.
     world.wait_for_agent_status("it does not miss the server", |said| {
         !said["server"]["problem"].is_null()
     });
@@ -54,7 +55,7 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
     assert_eq!(world.count("podcertificaterequests"), 1);
 }
 
-/// Says that everything in a pod has ended well, as who runs it would.
+/// Marks a pod as succeeded, as its runtime would.
 fn succeed(world: &VolumeFixture, pod: &str) {
     let phase = r#"{"status":{"phase":"Succeeded"}}"#;
     if world.admin().minor() >= 24 {
@@ -88,7 +89,7 @@ fn nothing_is_left_of_a_pod_that_is_gone_or_has_ended() {
     assert!(deleted.exists() && ended.exists());
     assert_eq!(world.count("podcertificaterequests"), 2);
 
-    // kubectl waits until the object is gone, which is for the node to say.
+    // kubectl waits until the object is gone, which the node must confirm.
     world.kubectl_ok(&["delete", "pod", "deleted", "--grace-period=1", "--timeout=30s"]);
     assert!(!deleted.exists());
     succeed(&world, "ended");
@@ -96,7 +97,7 @@ fn nothing_is_left_of_a_pod_that_is_gone_or_has_ended() {
         (!ended.exists()).then_some(())
     });
 
-    // One that ended before the agent heard of it asks for nothing.
+    // A pod that ended before the agent observed it requests nothing.
     world.stop_agent();
     world.apply(&[pod_object("over", sources.clone())]);
     succeed(&world, "over");

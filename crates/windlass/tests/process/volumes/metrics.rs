@@ -1,4 +1,4 @@
-//! What the agent counts of its volumes.
+//! Metrics of volumes of the agent.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! A server with signers of its own, and a machine that has joined it.
+//! A server with custom signers, and a machine that has joined it.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -30,12 +30,13 @@ signers:
   publish: {name: anchors}
 ";
 
-/// What `windlass token create` prints has these paths.
+/// Directory in the output of `windlass token create`.
 const HOME: &str = "windlass-node";
 
 /// A server and the node `n1`.
 pub struct VolumeFixture {
-    /// None while it is stopped. This and the next are dropped before what they are in.
+    /// `None` while it is stopped. This and the next field are dropped before the directories that
+    /// they use.
     pub agent: Option<VolumeAgent>,
     _mounted: MountGuard,
     /// None while the server is stopped.
@@ -50,7 +51,7 @@ impl VolumeFixture {
         Self::with_signers_and_flags(SIGNERS, "")
     }
 
-    /// Both run, with this `signers.yaml` and more flags for the agent.
+    /// Starts both, with this `signers.yaml` and additional flags for the agent.
     pub fn with_signers_and_flags(signers: &str, flags: &str) -> Self {
         let place = TestDataDir::new();
         let path = place.path().to_owned();
@@ -65,7 +66,7 @@ impl VolumeFixture {
             Self { agent: None, _mounted: mounted, admin: Some(admin), stopped: None, path };
         assert!(world.shell(prepare).status().unwrap().success());
         world.start_agent(flags);
-        // Pods need both. kubectl can wait for what is not there since 1.31 only.
+        // Pods need both. kubectl can wait for missing objects only since 1.31.
         let both = ["get", "serviceaccount/default", "node/n1", "--ignore-not-found", "-o", "name"];
         wait_until("there is no node", || {
             (world.kubectl_ok(&both).lines().count() == 2).then_some(())
@@ -86,7 +87,7 @@ impl VolumeFixture {
         self.admin().ok(args)
     }
 
-    /// A shell that finds our program, as a person's would.
+    /// Returns a shell command with our program in `PATH`.
     pub fn shell(&self, line: &str) -> Command {
         let program = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap().display();
         let path = format!("{program}:{}", std::env::var("PATH").unwrap());
@@ -96,7 +97,7 @@ impl VolumeFixture {
         command
     }
 
-    /// Starts the agent, with more flags.
+    /// Starts the agent with additional flags.
     pub fn start_agent(&mut self, flags: &str) {
         assert!(self.agent.is_none());
         let own = format!("--kubeconfig {HOME}/kubeconfig --cert-dir {HOME}/pki --node-name n1");
@@ -107,14 +108,14 @@ impl VolumeFixture {
         self.run_agent(&line);
     }
 
-    /// Starts a command that ends in an agent.
+    /// Starts a command that executes an agent.
     pub fn run_agent(&mut self, line: &str) {
         let log = self.path.join("node.log");
         let process = ChildProcess::spawn_logged(&mut self.shell(line), &log);
         self.agent = Some(VolumeAgent { process });
     }
 
-    /// SIGTERM, and a clean end.
+    /// Sends SIGTERM and expects a clean exit.
     pub fn stop_agent(&mut self) {
         self.agent.take().unwrap().stop();
     }
@@ -129,39 +130,39 @@ impl VolumeFixture {
         self.stopped = Some(Arc::into_inner(server).unwrap().stop());
     }
 
-    /// Starts it again, where it was.
+    /// Restarts the server at the same address.
     pub fn start_server(&mut self) {
         self.admin = Some(Kubectl::with_server(self.stopped.take().unwrap().start()));
     }
 
-    /// Creates objects, or changes them, in this order.
+    /// Applies objects in this order.
     pub fn apply(&self, objects: &[Value]) {
         self.admin().ok_with(&list(objects), &["apply", "-f", "-"]);
     }
 
-    /// Creates objects, in this order, which is quicker for many.
+    /// Creates objects in this order, which is faster for many.
     pub fn create(&self, objects: &[Value]) {
         self.admin().ok_with(&list(objects), &["create", "-f", "-"]);
     }
 
-    /// Where a volume of a pod is, which is called `v`.
+    /// Returns the path of the volume `v` of a pod.
     pub fn volume(&self, pod: &str) -> PathBuf {
         self.directory(pod).join("volumes/kubernetes.io~projected/v")
     }
 
-    /// Where everything of a pod is.
+    /// Returns the directory of a pod.
     pub fn directory(&self, pod: &str) -> PathBuf {
         let uid = self.kubectl_ok(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"]);
         self.path.join(HOME).join("pki/pods").join(uid)
     }
 
-    /// Waits until a pod's volumes are as they should be.
+    /// Waits until the volumes of a pod are ready.
     pub fn wait_until_ready(&self, pod: &str) {
         let condition = "--for=condition=windlass.dev/VolumesReady";
         self.kubectl_ok(&["wait", condition, &format!("pod/{pod}"), "--timeout=30s"]);
     }
 
-    /// Waits until a pod's condition is False for this reason, and returns why.
+    /// Waits until a pod's condition is False for this reason; returns the message.
     pub fn wait_until_not_ready(&self, pod: &str, reason: &str) -> String {
         wait_until(&format!("{pod} is not {reason}"), || {
             let object = self.admin().json(&["get", "pod", pod]);
@@ -175,7 +176,7 @@ impl VolumeFixture {
         })
     }
 
-    /// The messages of a pod's `FailedMount` events.
+    /// Returns the messages of a pod's `FailedMount` events.
     pub fn failed_mounts(&self, pod: &str) -> Vec<String> {
         let about = format!("--field-selector=involvedObject.name={pod},reason=FailedMount");
         let events = self.admin().json(&["get", "events", &about]);
@@ -183,13 +184,12 @@ impl VolumeFixture {
         events.map(|event| event["message"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// How many objects of a kind there are, in all namespaces.
+    /// Returns the number of objects of a kind in all namespaces.
     pub fn count(&self, kind: &str) -> usize {
         self.admin().json(&["get", kind, "-A"])["items"].as_array().unwrap().len()
     }
 
-    /// Waits until the agent that runs now has found all anchors of so many volumes on the disk, or
-    /// put them there.
+    /// Waits until the running agent has found or written all anchors of this many volumes.
     pub fn has_delivered(&self, volumes: f64) {
         let labels = "projected_volume_source_type=\"ClusterTrustBundle\",status=\"OK\"";
         let name = format!("projectedvolumesource_refresh_count{{{labels}}}");
@@ -199,12 +199,12 @@ impl VolumeFixture {
         });
     }
 
-    /// What `windlass node status` says.
+    /// Runs `windlass node status` with flags.
     pub fn status(&self, flags: &str) -> Output {
         self.shell(&format!("windlass node status --cert-dir {HOME}/pki {flags}")).output().unwrap()
     }
 
-    /// Waits until the agent that runs now says this of itself.
+    /// Waits until the status of the running agent matches.
     pub fn wait_for_agent_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
         let process = self.agent.as_ref().unwrap().process.pid();
         wait_until(what, || {
@@ -214,7 +214,7 @@ impl VolumeFixture {
     }
 }
 
-/// An agent; killed when dropped.
+/// An agent process; killed when dropped.
 pub struct VolumeAgent {
     process: ChildProcess,
 }
@@ -238,7 +238,7 @@ impl VolumeAgent {
         text
     }
 
-    /// Waits until it ends by itself with an error, and returns what it said.
+    /// Waits until it exits with an error; returns its output.
     pub fn wait_for_failure(&mut self) -> String {
         let status = self.process.wait(PATIENCE);
         assert!(status.is_some_and(|status| !status.success()), "{status:?}: {}", self.log());
@@ -250,12 +250,12 @@ impl VolumeAgent {
     }
 }
 
-/// The value of a metric, which is given with its labels.
+/// Returns the value of a metric, named with its labels.
 pub fn metric(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
-/// Waits until a file has this text.
+/// Waits until a file has this content.
 pub fn wait_for_text(path: &Path, text: &str) {
     let read = || fs::read_to_string(path).ok();
     let started = Instant::now();
@@ -274,7 +274,7 @@ pub fn anchor() -> String {
     self_signed_ca("root").certificate().to_pem()
 }
 
-/// The certificates of a file, each with its frame, sorted.
+/// Returns the PEM blocks of a text, sorted.
 pub fn certificates(text: &str) -> Vec<String> {
     let end = "-----END CERTIFICATE-----\n";
     let mut all = text.split_inclusive(end).map(str::to_owned).collect::<Vec<_>>();
@@ -286,13 +286,13 @@ fn list(objects: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 
-/// A bundle without a signer.
+/// Returns a bundle without a signer.
 pub fn bundle(name: &str, text: &str) -> Value {
     json!({"apiVersion": "certificates.k8s.io/v1", "kind": "ClusterTrustBundle",
            "metadata": {"name": name}, "spec": {"trustBundle": text}})
 }
 
-/// A bundle of the signer `example.com/hand`, with a label.
+/// Returns a bundle of the signer `example.com/hand`, with a label.
 pub fn signed_bundle(name: &str, version: &str, text: &str) -> Value {
     let mut object = bundle(&format!("example.com:hand:{name}"), text);
     object["metadata"]["labels"] = json!({ "version": version });
@@ -300,7 +300,7 @@ pub fn signed_bundle(name: &str, version: &str, text: &str) -> Value {
     object
 }
 
-/// A pod of this node with one volume, `v`.
+/// Returns a pod of this node with one volume, `v`.
 pub fn pod_object(name: &str, sources: Value) -> Value {
     let volume = json!({"name": "v", "projected": {"sources": sources}});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {
@@ -308,12 +308,12 @@ pub fn pod_object(name: &str, sources: Value) -> Value {
         "containers": [{"name": "c", "image": "example.com/c"}]}})
 }
 
-/// A source of anchors in `ca.pem`, by name.
+/// Returns a source of anchors in `ca.pem`, by name.
 pub fn bundle_source_by_name(name: &str) -> Value {
     json!({"clusterTrustBundle": {"name": name, "path": "ca.pem"}})
 }
 
-/// A source of anchors in `ca.pem`, by the signer `example.com/hand` and more fields.
+/// Returns a source of anchors in `ca.pem`, by the signer `example.com/hand` and additional fields.
 pub fn selected(more: Value) -> Value {
     let mut source = json!({"signerName": "example.com/hand", "path": "ca.pem"});
     let more = more.as_object().unwrap().clone();
@@ -321,7 +321,7 @@ pub fn selected(more: Value) -> Value {
     json!({ "clusterTrustBundle": source })
 }
 
-/// A source of a certificate in `pod.pem`.
+/// Returns a source of a certificate in `pod.pem`.
 pub fn certificate() -> Value {
     json!({"podCertificate": {"signerName": "example.com/workloads", "keyType": "ECDSAP256",
                               "credentialBundlePath": "pod.pem"}})

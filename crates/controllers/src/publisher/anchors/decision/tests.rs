@@ -14,7 +14,7 @@ fn policy(now: OffsetDateTime) -> AnchorPolicy {
     AnchorPolicy { now, overlap: HOUR, timeout, max_duration: DAY, signing, delivered: false }
 }
 
-/// A bundle of ours as it is after this was written.
+/// Returns our bundle as it is after these contents were written.
 fn existing_bundle(contents: &BundleContents) -> ExistingBundle {
     ExistingBundle {
         ours: true,
@@ -26,7 +26,7 @@ fn existing_bundle(contents: &BundleContents) -> ExistingBundle {
     }
 }
 
-/// A bundle as versions without records wrote it.
+/// Returns a bundle as written by versions without records.
 fn legacy_bundle(names: &[&str], retired: Option<OffsetDateTime>) -> ExistingBundle {
     ExistingBundle {
         ours: true,
@@ -54,7 +54,7 @@ fn record<'a>(contents: &'a BundleContents, name: &str) -> &'a AnchorRecord {
     &contents.records[&anchor(name).fingerprint()]
 }
 
-/// The first anchor, and then another.
+/// Publishes anchor `a`, then replaces it with `b`.
 fn replaced() -> BundleContents {
     let first = expect_write(decide(None, anchor("a"), &policy(NOW)));
     expect_write(decide(Some(&existing_bundle(&first)), anchor("b"), &policy(NOW)))
@@ -79,7 +79,7 @@ fn an_anchor_stays_until_its_last_certificate_has_expired() {
     let both = existing_bundle(&both);
     let keep = decide(Some(&both), anchor("b"), &policy(NOW));
     assert_eq!(keep, AnchorAction::Keep { again: Some(5 * MINUTE) });
-    // The overlap alone has passed: the finding was that it left then.
+    // Only the overlap has passed; an earlier version removed the old anchor at this point.
     let late = expect_write(decide(Some(&both), anchor("b"), &policy(NOW + HOUR)));
     assert_eq!((names(&late), record(&late, "b").hold_until), (vec!["b".into(), "a".into()], None));
     let late = existing_bundle(&late);
@@ -97,7 +97,7 @@ fn a_new_ca_is_held_until_nodes_have_it() {
     let open = expect_write(decide(Some(&both), anchor("b"), &delivered));
     assert_eq!(record(&open, "b").hold_until, None);
     assert_eq!(record(&open, "a"), &both.records.as_ref().unwrap()[&anchor("a").fingerprint()]);
-    // A shorter timeout counts at once.
+    // A shorter timeout applies immediately.
     let hasty = AnchorPolicy { timeout: Duration::ZERO, ..policy(NOW) };
     let open = expect_write(decide(Some(&both), anchor("b"), &hasty));
     assert_eq!(record(&open, "b").hold_until, None);
@@ -110,7 +110,7 @@ fn a_new_ca_is_held_until_nodes_have_it() {
 fn cas_that_are_replaced_again_keep_their_time() {
     let both = existing_bundle(&replaced());
     let retain = NOW + 5 * MINUTE + DAY + HOUR;
-    // a, b, c: the first still signs, so it stays as long as the second.
+    // a, b, c: the first CA still signs, so its anchor stays as long as the second one.
     let later = NOW + 2 * MINUTE;
     let signing = Some(anchor("a").fingerprint());
     let third = decide(Some(&both), anchor("c"), &AnchorPolicy { signing, ..policy(later) });
@@ -119,13 +119,13 @@ fn cas_that_are_replaced_again_keep_their_time() {
     for name in ["a", "b"] {
         assert_eq!(record(&third, name).retain_until, Some(retain + 2 * MINUTE), "{name}");
     }
-    // One that comes back before nodes had it waits for as long as it would have.
+    // An anchor that returns before nodes received it keeps its original hold.
     let second = expect_write(decide(Some(&existing_bundle(&third)), anchor("b"), &policy(later)));
     assert_eq!(record(&second, "b").hold_until, Some(NOW + 5 * MINUTE));
-    // If it does not, its time does not change.
+    // If the first CA no longer signs, its retention time does not change.
     let third = expect_write(decide(Some(&both), anchor("c"), &policy(later)));
     assert_eq!(record(&third, "a").retain_until, Some(retain));
-    // a, b, a: it was there all the time, so nobody waits for it.
+    // a, b, a: the anchor was published all the time, so it is not held.
     let back = expect_write(decide(Some(&both), anchor("a"), &policy(later)));
     assert_eq!(names(&back), ["a", "b"]);
     let record_a = record(&back, "a");
@@ -142,7 +142,7 @@ fn a_lifetime_that_was_granted_counts_after_it_was_shortened() {
     let both = expect_write(decide(Some(&first), anchor("b"), &policy(NOW)));
     assert_eq!(record(&both, "a").retain_until, Some(NOW + 5 * MINUTE + 9 * DAY + HOUR));
     assert_eq!(record(&both, "b").max_duration_seconds, DAY.as_secs());
-    // One that is longer is recorded before it is needed.
+    // A longer maximum duration is recorded before it is needed.
     let grown = expect_write(decide(Some(&existing_bundle(&both)), anchor("b"), &long));
     assert_eq!(record(&grown, "b").max_duration_seconds, (9 * DAY).as_secs());
 }
@@ -161,11 +161,11 @@ fn no_anchor_stays_for_long_after_it_has_expired() {
 fn bundles_of_earlier_versions_are_taken_over() {
     let one = expect_write(decide(Some(&legacy_bundle(&["a"], None)), anchor("a"), &policy(NOW)));
     assert_eq!((names(&one), record(&one, "a").hold_until), (vec!["a".to_owned()], None));
-    // The CA was replaced when the version was, too.
+    // The CA was replaced together with the version.
     let two = expect_write(decide(Some(&legacy_bundle(&["a"], None)), anchor("b"), &policy(NOW)));
     assert_eq!(names(&two), ["b", "a"]);
     assert_eq!(record(&two, "a").retain_until, Some(NOW + 5 * MINUTE + DAY + HOUR));
-    // It was replaced before: the old one signed no more.
+    // The CA was replaced earlier, so the old one no longer signed.
     let since = NOW - 2 * HOUR;
     let two = expect_write(decide(
         Some(&legacy_bundle(&["b", "a"], Some(since))),
@@ -179,7 +179,7 @@ fn bundles_of_earlier_versions_are_taken_over() {
     let three = expect_write(three);
     assert_eq!(names(&three), ["c", "b", "a"]);
     assert_eq!(record(&three, "b").retain_until, Some(NOW + 5 * MINUTE + DAY + HOUR));
-    // An earlier version ran in between: what it wrote counts, whatever the records say.
+    // An earlier version ran in between: its contents take precedence over the records.
     let between = ExistingBundle {
         records: Some(expect_write(decide(None, anchor("a"), &policy(NOW))).records),
         ..legacy_bundle(&["b", "a"], Some(since))
@@ -205,10 +205,10 @@ fn what_others_change_is_put_right() {
         names(&right(&ExistingBundle { labelled: false, ..existing_bundle(&both) })),
         ["b", "a"]
     );
-    // An anchor that an operator removed stays away, and so does what was recorded about it.
+    // An anchor that an operator removed is not added again, and its record is dropped.
     let without = right(&with(&["b"]));
     assert_eq!((names(&without), without.records.len()), (vec!["b".to_owned()], 1));
-    // Without annotations nobody knows what is theirs.
+    // Without annotations the anchors of other managers cannot be told apart, so all are kept.
     let bare = ExistingBundle { current: None, records: None, ..with(&["a", "x"]) };
     assert_eq!(names(&right(&bare)), ["b", "a", "x"]);
     let theirs = ExistingBundle { ours: false, ..existing_bundle(&both) };
@@ -229,7 +229,7 @@ fn a_full_bundle_loses_no_anchor_that_is_needed() {
     assert!(last.anchors.len() > 10 && last.to_pem().len() <= MAX_TRUST_BUNDLE_BYTES);
     let count = last.anchors.len() + 1;
     assert_eq!(full, Some(AnchorAction::Full { anchors: count, again: Some(5 * MINUTE) }));
-    // When the old ones have gone, there is room.
+    // When the old anchors are removed, the new one fits.
     let later = policy(NOW + 2 * DAY);
     let room = expect_write(decide(Some(&existing_bundle(&last)), anchor("new"), &later));
     assert_eq!(room.anchors.len(), 2);

@@ -4,7 +4,7 @@ use windlass_runtime::config::{ConfigDocument, ConfigErrors};
 
 use super::*;
 
-/// How a pattern is read, its text, what it matches and what not.
+/// Parser, pattern text, names that match and names that do not.
 type Row = (Reader<NamePattern>, &'static str, &'static [&'static str], &'static [&'static str]);
 type Reader<T> = fn(&ConfigField<'_>) -> ConfigResult<T>;
 
@@ -106,7 +106,7 @@ fn no_pattern_matches_more_than_it_seems_to() {
     }
 }
 
-/// Readers decode escapes once, twice or not at all, and some take backslashes for slashes.
+/// Parsers decode escapes once, twice or not at all, and some treat backslashes as slashes.
 #[test]
 fn no_escape_leads_out_of_a_path() {
     let pattern = parse_text(NamePattern::parse_uri, "spiffe://example.com/team/*").unwrap();
@@ -151,7 +151,7 @@ fn no_escape_leads_out_of_a_path() {
     }
 }
 
-/// How a pattern is read, its text, and who may have which name.
+/// Parser, pattern text, and which requester may use which name.
 type TiedRow = (
     Reader<NamePattern>,
     &'static str,

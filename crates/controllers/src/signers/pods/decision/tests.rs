@@ -161,7 +161,7 @@ fn every_key_is_signed_in_both_forms() {
 
 #[test]
 fn usages_are_those_of_the_profile() {
-    // The values of the extensions: bits, and a list of object identifiers.
+    // Extension values: key usage bits, and a list of object identifiers.
     let (signature, and_encipherment) = ("03020780", "030205a0");
     let (server, client) = ("06082b06010505070301", "06082b06010505070302");
     let (both, one) = (format!("3014{server}{client}"), format!("300a{client}"));
@@ -191,7 +191,7 @@ fn extension(certificate: &ForeignCertificate, id: &str) -> String {
 #[test]
 fn times_are_those_that_the_api_wants() {
     let day = 24 * 60;
-    // The profile, what is asked for, and minutes: the life, and until the renewal.
+    // Profile, requested lifetime, and in minutes: lifetime and time until renewal.
     let table = [
         ("", 86_400, day, 950),
         ("", 7_862_400, day, 950),
@@ -413,7 +413,7 @@ fn those_who_vouch_for_the_issuer_are_sent_along() {
     let files = tempfile::tempdir().unwrap();
     let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
     let profile = profile(&["trustDomain: example.com"]);
-    // What a CA answers that so many others stand behind.
+    // Decides with a CA that has this many issuers above it.
     let behind = |count: usize| {
         let validity = Validity::new(FROM, datetime!(2030-01-01 0:00 UTC)).unwrap();
         let mut chain = vec![ca_with_validity("root", validity)];

@@ -1,4 +1,4 @@
-//! Whole stories of volumes, down to the disk: what the tests of KEP-3257 and of Kubernetes do.
+//! End-to-end tests of volumes down to the disk, after those of KEP-3257 and Kubernetes.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{
 use crate::testing::START;
 use windlass_runtime::durable::FileSystem;
 
-/// A volume, and what a loop would do with it.
+/// A volume, and the actions of the loop.
 struct DeliveryFixture {
     _dir: tempfile::TempDir,
     writer: VolumeWriter,
@@ -41,7 +41,7 @@ impl DeliveryFixture {
         Self::new(&[json!({ "clusterTrustBundle": which })])
     }
 
-    /// One look at the world, by a process that has just begun.
+    /// Plans and writes once, as a process that has just started.
     fn deliver(&self, known: &TestPlanInputs) -> DeliveryOutcome {
         let writer = VolumeWriter::new(self.writer.directory(), FileSystem::default());
         let was_ready = writer.read().unwrap().is_some();
@@ -110,10 +110,10 @@ fn several_by_signer_and_labels() {
     let story = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "labelSelector": labels}));
     assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca(), pem(&[&texts[0], &texts[1], &texts[2]]));
-    // Another bundle with nothing new in it is no reason to write.
+    // Another bundle without new anchors causes no write.
     known.set(bundle("a.b:c:4", "a.b/c", &live, &texts[1]));
     assert_eq!(story.deliver(&known), DeliveryOutcome::Same);
-    // The canary becomes one of them, and one of them goes.
+    // The canary becomes live, and a live one is removed.
     known.set(bundle("a.b:c:3", "a.b/c", &live, &texts[3]));
     known.remove("a.b:c:1");
     assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
@@ -134,7 +134,7 @@ fn missing_and_optional_starts_with_an_empty_file() {
         assert_eq!(story.ca(), "", "{which}");
         assert_eq!(story.deliver(&TestPlanInputs::new()), DeliveryOutcome::Same, "{which}");
     }
-    // It fills when there is something to fill it with, and is empty again when there is not.
+    // The file is filled when there are anchors, and empty again without them.
     let mut known = TestPlanInputs::new();
     let story = DeliveryFixture::anchors(json!({"name": "b", "optional": true}));
     story.deliver(&known);
@@ -163,7 +163,7 @@ fn missing_and_not_optional_blocks() {
         );
         assert!(!story.writer.directory().exists(), "{which}: not even a directory");
     }
-    // It begins when there is one.
+    // The volume becomes ready when there is a bundle.
     let mut known = TestPlanInputs::new();
     let story = DeliveryFixture::anchors(json!({"name": "b"}));
     story.deliver(&known);
@@ -192,7 +192,7 @@ fn delivered_anchors_survive_deletion() {
         known.set(bundle(&there.name, &there.signer, &[], &texts[1]));
         assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
         assert_eq!(story.ca(), pem(&[&texts[1]]));
-        // The same while the server is away, or has lost the API.
+        // The same while the server is unavailable, or no longer serves the API.
         for bundles in [OptionalApi::Unsynced, OptionalApi::Missing, OptionalApi::Off] {
             known.bundles = bundles;
             assert!(matches!(story.deliver(&known), DeliveryOutcome::Kept(_)));
@@ -231,7 +231,7 @@ fn a_hundred_and_fifty_bundles() {
     let story = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
     assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca().matches("BEGIN CERTIFICATE").count(), 150);
-    // In whatever order they come again, nothing is written.
+    // Nothing is written, whatever the order in which they arrive again.
     for (number, text) in texts.iter().enumerate().rev() {
         known.remove(&name(number));
         known.set(bundle(&name(number), "a.b/c", &[], text));
@@ -262,7 +262,7 @@ fn one_source_that_fails_holds_back_all_of_them() {
     known.certificates.insert(1, pair("1"));
     assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     let before = story.files();
-    // Both change, but one of them cannot be had: readers keep two that were there together.
+    // Both change, but one is unavailable: readers keep a consistent pair.
     known.set(bundle("b", "", &[], &texts[1]));
     known.certificates.insert(1, CredentialState::Unavailable("denied".to_owned()));
     assert_eq!(story.deliver(&known), DeliveryOutcome::Kept("denied".to_owned()));

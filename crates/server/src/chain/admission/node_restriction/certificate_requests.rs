@@ -1,4 +1,4 @@
-//! What nodes may ask certificates for: themselves, and the pods that run on them.
+//! Certificate requests that nodes may create: for themselves and for pods bound to them.
 
 use serde_json::Value;
 use windlass_api::field::quote;
@@ -9,11 +9,11 @@ use super::{AdmissionResult, NodeRefusal, NodeWrite, forbidden};
 use crate::chain::authz::node::references::is_mirror;
 use crate::registry::object_fields::text;
 
-/// The signers whose certificates make a node.
+/// Signers whose certificates authenticate nodes.
 const NODE_SIGNERS: [&str; 2] =
     ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 
-/// A node asks for certificates of nodes in its own name only.
+/// Checks that a node requests node certificates in its own name only.
 pub(super) fn check_signing_request(written: &NodeWrite<'_>) -> AdmissionResult {
     let AdmissionOperation::Create = written.operation else { return Ok(()) };
     if !written.subresource.is_empty()
@@ -33,8 +33,9 @@ pub(super) fn check_signing_request(written: &NodeWrite<'_>) -> AdmissionResult 
     Ok(())
 }
 
-/// A node asks for certificates of pods that run on it, as they are now. What may only look wrong because the
-/// node is ahead or behind is no refusal but a failure: the node tries again.
+/// Checks that a node requests certificates only for pods bound to it, in their current state. A
+/// mismatch that may be caused by a stale cache is an internal error rather than a rejection, so
+/// that the node retries.
 pub(super) fn check_pod_request(written: &NodeWrite<'_>) -> AdmissionResult {
     let AdmissionOperation::Create = written.operation else {
         return forbidden(format!("unexpected operation {}", written.operation_name()));
@@ -127,7 +128,7 @@ fn account(written: &NodeWrite<'_>, pod: &Value, name: &str, uid: &str) -> Admis
     Ok(())
 }
 
-/// The pod asks for a certificate of this signer, or the node has a right of its own to one.
+/// Checks that the pod projects a certificate of this signer, or that RBAC grants the node one.
 fn mounted(written: &NodeWrite<'_>, pod: &Value, signer: &str, account: &str) -> AdmissionResult {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
     let sources = volumes

@@ -1,4 +1,4 @@
-//! A node reports how large a claimed volume has become, and changes nothing else of a claim.
+//! PersistentVolumeClaims: a node may report the size of a resized volume and change nothing else.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     if changed.is_empty() {
         return Ok(());
     }
-    // Which fields is in the last part, in words of our own.
+    // The list of fields in the last part is worded differently from Kubernetes.
     forbidden(format!(
         "node {} is not allowed to update fields other than status.quantity and status.conditions: {}",
         written.quoted(),
@@ -31,7 +31,7 @@ pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     ))
 }
 
-/// The fields that differ and that a node may not change.
+/// Returns the changed fields that a node may not change.
 fn changed(old: &Value, new: &Value) -> Vec<String> {
     let empty = Map::new();
     let mut changed = Vec::new();
@@ -53,7 +53,7 @@ fn changed(old: &Value, new: &Value) -> Vec<String> {
     changed
 }
 
-/// What a node may report.
+/// Status fields that a node may report.
 const STATUS: &[&str] =
     &["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
 

@@ -1,4 +1,4 @@
-//! A node changes its own Node only, and nothing in it that steers pods.
+//! Nodes: a node may change only its own Node, and nothing in it that influences scheduling.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
 
 fn create(node: &str, new: &Value) -> AdmissionResult {
     if non_null(new, CONFIG_SOURCE).is_some() {
-        // The words are Kubernetes' own.
+        // The wording is that of Kubernetes.
         return forbidden(format!(
             "node {node} is not allowed to create pods with a non-nil configSource"
         ));
@@ -47,11 +47,12 @@ fn update(node: &str, new: &Value, old: &Value) -> AdmissionResult {
             "node {node} is not allowed to update configSource to a new non-nil configSource"
         ));
     }
-    // Without its taints, a node would get pods that are not meant for it.
+    // A node without its taints would attract pods that are not meant for it.
     if list(new, "/spec/taints") != list(old, "/spec/taints") {
         return forbidden(format!("node {node} is not allowed to modify taints"));
     }
-    // With an owner that is gone it would be deleted, and come back without its taints.
+    // With a dangling owner reference the Node would be garbage-collected and registered again
+    // without its taints.
     if list(new, OWNERS) != list(old, OWNERS) {
         return forbidden(format!("node {node} is not allowed to modify ownerReferences"));
     }
@@ -65,7 +66,7 @@ fn update(node: &str, new: &Value, old: &Value) -> AdmissionResult {
 const CONFIG_SOURCE: &str = "/spec/configSource";
 const OWNERS: &str = "/metadata/ownerReferences";
 
-/// The labels that differ and that a node may not set, change or take away.
+/// Returns the changed labels that a node may not set, change or remove.
 fn forbidden_labels(new: &Value, old: &Value) -> String {
     let labels: [BTreeSet<(&str, &str)>; 2] =
         [new, old].map(|o| ObjectMetaView::from_object(o).labels().collect());
@@ -89,7 +90,7 @@ fn is_within(domain: &str, zone: &str) -> bool {
     domain.strip_suffix(zone).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
 }
 
-/// Labels of Kubernetes' own that kubelets set.
+/// Kubernetes labels that kubelets may set.
 const KUBELET_LABELS: &[&str] = &[
     "beta.kubernetes.io/arch",
     "beta.kubernetes.io/instance-type",
@@ -104,5 +105,5 @@ const KUBELET_LABELS: &[&str] = &[
     "topology.kubernetes.io/zone",
 ];
 
-/// Domains of which kubelets may set all labels.
+/// Domains in which kubelets may set any label.
 const KUBELET_DOMAINS: &[&str] = &["kubelet.kubernetes.io", "node.kubernetes.io"];

@@ -1,4 +1,4 @@
-//! A node makes images of the pods that it runs by itself, and reports on and ends the pods on it.
+//! Pods: a node may create mirror pods, and update the status of and delete the pods bound to it.
 
 use serde_json::Value;
 use windlass_api::field::quote;
@@ -8,7 +8,7 @@ use super::{AdmissionOperation, AdmissionResult, NodeRefusal, NodeWrite, forbidd
 use crate::chain::authz::node::references::{self, MIRROR};
 use crate::registry::object_fields::{count, list, non_null, text};
 
-/// Checks a write to a pod or to a part of it.
+/// Checks a write to a pod or to one of its subresources.
 pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     match written.subresource {
         "" => check_pod(written),
@@ -54,7 +54,7 @@ fn create(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
         ));
     }
     owner(written, node)?;
-    // A pod must not lead its node to anything, and this one is the node's own work.
+    // A mirror pod is written by the node itself, so it must not give the node access to anything.
     match referenced(pod) {
         Ok(None) => Ok(()),
         Ok(Some(what)) => {
@@ -64,7 +64,7 @@ fn create(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
     }
 }
 
-/// A mirror pod goes with its node, so it must belong to it.
+/// Checks that a mirror pod is owned by its node, so that both are deleted together.
 fn owner(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
     let mut owners = ObjectMetaView::from_object(written.object).owner_references();
     let Some(owner) = owners.next() else {
@@ -103,7 +103,8 @@ fn owner(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
     Ok(())
 }
 
-/// The first thing that a pod refers to, in Kubernetes' order; a volume of an unknown sort is an error.
+/// Returns the first kind of object that a pod references, in Kubernetes' order; an unknown volume
+/// type is an error.
 fn referenced(pod: &Value) -> Result<Option<&'static str>, String> {
     if !text(pod, "/spec/serviceAccountName").is_empty() {
         return Ok(Some("serviceaccounts"));
@@ -149,7 +150,7 @@ fn referenced_by_volume(volume: &Value) -> Result<Option<&'static str>, String> 
     Err(format!("unknown volume type for volume  {}", quote(text(volume, "/name"))))
 }
 
-/// Volumes behind which there is an object.
+/// Volume types that reference an API object.
 const REFERRING: &[(&str, &str)] = &[
     ("configMap", "configmaps (via configmap volumes)"),
     ("secret", "secrets (via secret volumes)"),
@@ -160,7 +161,7 @@ const REFERRING: &[(&str, &str)] = &[
     ("azureFile", "secrets (via azureFile volumes)"),
 ];
 
-/// Parts of projected volumes behind which there is an object.
+/// Projected volume sources that reference an API object.
 const REFERRING_SOURCES: &[(&str, &str)] = &[
     ("configMap", "configmaps (via projected volumes)"),
     ("secret", "secrets (via projected volumes)"),
@@ -169,7 +170,7 @@ const REFERRING_SOURCES: &[(&str, &str)] = &[
     ("podCertificate", "podcertificates"),
 ];
 
-/// Volumes that need nothing of the API.
+/// Volume types that reference no API object.
 const INNOCENT: &[&str] = &[
     "awsElasticBlockStore",
     "azureDisk",
@@ -210,7 +211,7 @@ fn status(written: &NodeWrite<'_>) -> AdmissionResult {
     if !ObjectMetaView::from_object(new).labels().eq(ObjectMetaView::from_object(old).labels()) {
         return forbidden(format!("node {node} cannot update labels through pod status"));
     }
-    // The claims in the status lead the node to devices.
+    // Claims in the status give the node access to devices.
     if device_claims(new) != device_claims(old) {
         return forbidden(format!("node {node} cannot update resource claim statues"));
     }

@@ -1,4 +1,4 @@
-//! What nodes may write, rule by rule, in tables.
+//! Table tests of the NodeRestriction rules.
 
 mod certificate_requests;
 mod claims_and_tokens;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A write of node-1, with the parts that differ changed.
+/// A write of node-1; cases change only the fields that matter.
 struct NodeRestrictionCase<'a> {
     node: &'a str,
     at: &'a str,
@@ -62,7 +62,7 @@ impl NodeRestrictionCase<'_> {
         written.check()
     }
 
-    /// Empty for yes, else why not.
+    /// Returns the refusal, or an empty string if admitted.
     fn refusal_text(&self) -> String {
         match self.verdict() {
             Ok(()) => String::new(),
@@ -126,7 +126,7 @@ fn a_node_writes_to_its_own_node_only() {
     }
 }
 
-/// Each label on its own, set, changed and taken away.
+/// Tests each label separately: set, changed and removed.
 #[test]
 fn labels_that_steer_pods_are_not_the_nodes_to_set() {
     let allowed = [
@@ -248,7 +248,7 @@ fn parts_of_a_node_that_stay() {
         ("spec.configSource", &none, &source, config),
         ("spec.configSource", &json!({"configMap": {"name": "d"}}), &source, config),
         ("spec.configSource", &source, &source, ""),
-        // Old kubelets lose the field.
+        // Old kubelets drop the field.
         ("spec.configSource", &source, &none, ""),
         ("spec.unschedulable", &none, &json!(true), ""),
         ("metadata.annotations", &none, &json!({"a": "b"}), ""),

@@ -1,5 +1,5 @@
-//! A node gets tokens of the accounts that pods on it run as, bound to such a pod, for an audience that
-//! the pod asks for.
+//! Tokens: a node may request tokens of service accounts that its pods run as, bound to such a pod,
+//! for an audience that the pod requests.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::{AdmissionResult, NodeWrite, forbidden};
 use crate::chain::authz::node::references;
 use crate::registry::object_fields::{list, text, texts};
 
-/// Checks a request for a token.
+/// Checks a token request of a node.
 pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     let bound = |field| text(&written.object["spec"]["boundObjectRef"], field);
     let name = bound("/name");
@@ -52,7 +52,8 @@ fn audience(written: &NodeWrite<'_>, pod: &Value) -> AdmissionResult {
     }
 }
 
-/// Whether the pod has a token for the audience projected, or a driver of one of its volumes wants one.
+/// Returns true if the pod projects a token for the audience, or a CSI driver of one of its volumes
+/// requests it.
 fn is_requested(written: &NodeWrite<'_>, pod: &Value, audience: &str) -> Result<bool, String> {
     let mut problems: Vec<String> = Vec::new();
     let mut known = HashSet::new();
@@ -96,7 +97,7 @@ fn driver_requests(
     Ok(list(&found, "/spec/tokenRequests").iter().any(|r| text(r, "/audience") == audience))
 }
 
-/// The driver of the volume that a claim is bound to; empty if it needs none.
+/// Returns the CSI driver of the volume bound to a claim; empty if none.
 fn driver_of(written: &NodeWrite<'_>, claim: &str) -> Result<String, String> {
     let found = (written.find)("", "persistentvolumeclaims", written.namespace, claim);
     let found = found.ok_or_else(|| missing("persistentvolumeclaim", claim))?;

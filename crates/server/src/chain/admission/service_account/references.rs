@@ -1,4 +1,4 @@
-//! The secrets and tokens that a pod refers to.
+//! Secrets and tokens that a pod references.
 
 use std::collections::BTreeSet;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use crate::registry::object_fields::text;
 
-/// The lists of containers, and what one of them is called in messages.
+/// Container lists, and how error messages call their elements.
 const INIT: (&str, &str) = ("initContainers", "init container");
 const MAIN: (&str, &str) = ("containers", "container");
 const EPHEMERAL: (&str, &str) = ("ephemeralContainers", "ephemeral container");
 
-/// Where the sources of volumes name secrets.
+/// JSON pointers to secret names in volume sources.
 const IN_VOLUMES: &[&str] = &[
     "/azureFile/secretName",
     "/cephfs/secretRef/name",
@@ -25,7 +25,7 @@ const IN_VOLUMES: &[&str] = &[
     "/csi/nodePublishSecretRef/name",
 ];
 
-/// Whether the pod refers to any secret.
+/// Returns true if the pod references any secret.
 pub(super) fn any_secret(spec: &Value) -> bool {
     let named = |object: &Value, at: &str| !text(object, at).is_empty();
     let pulls = items(spec, "imagePullSecrets").any(|secret| named(secret, "/name"));
@@ -42,12 +42,12 @@ pub(super) fn any_secret(spec: &Value) -> bool {
     pulls || contained || mounted
 }
 
-/// Whether the pod asks for a token of its account.
+/// Returns true if the pod projects a service account token.
 pub(super) fn any_token(spec: &Value) -> bool {
     items(spec, "volumes").flat_map(projections).any(|s| s.get("serviceAccountToken").is_some())
 }
 
-/// Refuses a pod that refers to secrets that its account does not list.
+/// Rejects a pod that references secrets that its account does not list.
 pub(super) fn check_pod(spec: &Value, account: &Value) -> Result<(), String> {
     let (allowed, owner) = (listed(account, "secrets"), text(account, "/metadata/name"));
     for volume in items(spec, "volumes").filter(|volume| volume.get("secret").is_some()) {
@@ -75,7 +75,7 @@ pub(super) fn check_pod(spec: &Value, account: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses ephemeral containers that refer to secrets that the account does not list.
+/// Rejects ephemeral containers that reference secrets that the account does not list.
 pub(super) fn check_ephemeral(spec: &Value, account: &Value) -> Result<(), String> {
     let (allowed, owner) = (listed(account, "secrets"), text(account, "/metadata/name"));
     check_containers(spec, EPHEMERAL, &allowed, owner)

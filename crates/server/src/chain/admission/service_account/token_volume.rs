@@ -1,19 +1,19 @@
-//! The volume in which a pod finds a token for its account.
+//! The projected volume with the pod's service account token.
 
 use serde_json::{Value, json};
 
 use crate::verbs::write_path::generate_name;
 
-/// Where programs look for it.
+/// Mount path, where clients look for the token.
 const PLACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// The beginning of the volume's name; a volume with such a name is taken for it.
+/// Prefix of the volume's name; an existing volume with this prefix is reused.
 const PREFIX: &str = "kube-api-access-";
 
-/// A lifetime that tells these tokens from those that somebody asked an hour for.
+/// Lifetime that distinguishes these tokens from those requested for one hour.
 const LIFETIME: i64 = 3607;
 
-/// Mounts the volume in all containers that have nothing at its place, and adds it if need be.
+/// Mounts the volume in all containers that mount nothing at its path, and adds it if needed.
 pub(super) fn mount(spec: &mut Value) {
     let names = spec["volumes"].as_array().into_iter().flatten();
     let mut names = names.filter_map(|volume| volume["name"].as_str());
@@ -40,7 +40,7 @@ pub(super) fn mount(spec: &mut Value) {
     }
 }
 
-/// With all that defaulting would fill in, for that has been done.
+/// Includes all default values, because defaulting has already run.
 fn volume(name: &str) -> Value {
     json!({
         "name": name,

@@ -114,7 +114,7 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
     let trusted = cas(&[&ca]);
     assert!(trusted.verify(&chain, NOW).is_ok());
     assert!(trusted.verify(&chain, NOW + Duration::days(2)).is_err());
-    // A leaf cannot be made to outlive its CA, so the CA is replaced by one that ends earlier.
+    // A leaf cannot outlive its CA, so the CA is replaced by one that expires earlier.
     let ending = |validity| {
         let key = PrivateKey::from_pem(ca.key().to_pem().unwrap().as_bytes()).unwrap();
         let subject = Subject::new("ca", &[]).unwrap();
@@ -170,7 +170,7 @@ fn a_pem_file_may_hold_several_cas() {
     assert!(!trusted.is_empty());
 }
 
-/// An element of DER: its bytes, and where its contents begin.
+/// Returns a DER element and the offset of its contents.
 fn element(der: &[u8]) -> (&[u8], usize) {
     let (start, length) = match der[1] {
         short @ ..=0x7f => (2, usize::from(short)),
@@ -191,7 +191,7 @@ fn wrapped(tag: u8, contents: &[u8]) -> Vec<u8> {
     [head, contents.to_vec()].concat()
 }
 
-/// The certificate as one of version 1, without its extensions, signed by `ca`.
+/// Re-encodes the certificate as version 1 without extensions, signed by `ca`.
 pub fn version_1(certificate: &[u8], ca: &CertificateAuthority) -> CertificateDer<'static> {
     let (whole, start) = element(certificate);
     let (tbs, fields) = element(&whole[start..]);
@@ -199,7 +199,7 @@ pub fn version_1(certificate: &[u8], ca: &CertificateAuthority) -> CertificateDe
     let (mut rest, mut kept) = (&tbs[fields..], Vec::new());
     while !rest.is_empty() {
         let (field, _) = element(rest);
-        // The version and the extensions.
+        // Version and extensions are omitted.
         if !matches!(field[0], 0xa0 | 0xa3) {
             kept.extend_from_slice(field);
         }
@@ -243,12 +243,13 @@ fn version_1_counts_as_in_go() {
     ] {
         assert!(matches!(name(&trusted, &chain), Err(ClientCertError::OldIssuer)), "{what}");
     }
-    // What a version 1 certificate has issued counts for nothing: it is no CA.
+    // A version 1 certificate is no CA, so certificates it issued are rejected.
     let below = version_1(&leaf(&middle, jane(), &[], days(-1, 1)), &middle);
     assert!(name(&trusted, &[below, old(&ca, days(-1, 1))]).is_err());
 }
 
-/// Only a CA that may issue certificates for clients is taken for the issuer of one without extensions.
+/// Only a CA that may issue client certificates is accepted as issuer of a certificate without
+/// extensions.
 #[test]
 fn version_1_needs_a_ca() {
     let root = authority("root", days(-9, 9));
@@ -267,7 +268,7 @@ fn version_1_needs_a_ca() {
         public_key: key.public_key(),
         serial: serial(),
     };
-    // A leaf of the same name in the file of CAs: an issuer by name and key, but no CA.
+    // A leaf of the same name in the CA file: matches as issuer by name and key, but is no CA.
     let no_ca: CertificateDer<'static> = issue(&root, &request).unwrap().into();
     let pem = key.to_pem().unwrap();
     let key = PrivateKey::from_pem(pem.as_bytes()).unwrap();

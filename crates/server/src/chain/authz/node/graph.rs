@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::references;
 use crate::registry::object_fields::{list, text};
 
-/// What a pod can lead its node to.
+/// Kinds of objects that pods depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum DependencyKind {
     /// Secrets that pods refer to, also through persistent volumes.
@@ -24,39 +24,39 @@ pub(super) enum DependencyKind {
     ServiceAccount,
     /// PersistentVolumeClaims that pods mount, including those of ephemeral volumes.
     Claim,
-    /// Volumes, through the claims they are bound to.
+    /// Persistent volumes, through the claims they are bound to.
     Volume,
     /// ResourceClaims of dynamic resource allocation that pods use.
     DeviceClaim,
-    /// Attachments of volumes; there are none.
+    /// VolumeAttachments; never stored by this server.
     Attachment,
 }
 
-/// A namespace and a name. Never one text: `foo/bar` and `bar/foo` must not meet.
+/// Namespace and name. Never one string: `foo/bar` and `bar/foo` must not collide.
 type NamespacedName = (Box<str>, Box<str>);
 
-/// What pods refer to, kept once for all of them.
+/// A dependency, shared by all pods that reference it.
 type PodDependency = (DependencyKind, NamespacedName);
 
 /// Index from nodes, through their pods, to the objects those pods depend on.
 #[derive(Debug, Default)]
 pub(super) struct NodeGraph {
     pods: HashMap<NamespacedName, BoundPod>,
-    /// How many pods on which node refer to an object.
+    /// Number of pods that reference an object, by node.
     nodes_by_dependency: HashMap<Arc<PodDependency>, HashMap<Arc<str>, usize>>,
     volumes: HashMap<Box<str>, BoundVolume>,
-    /// The volumes that need a secret.
+    /// Volumes that require a secret, by secret.
     volumes_by_secret: HashMap<NamespacedName, HashSet<Box<str>>>,
 }
 
-/// A pod that has a node.
+/// A pod bound to a node.
 #[derive(Debug, PartialEq, Eq)]
 struct BoundPod {
     node: Arc<str>,
     dependencies: Box<[Arc<PodDependency>]>,
 }
 
-/// A volume that has a claim.
+/// A volume bound to a claim.
 #[derive(Debug, PartialEq, Eq)]
 struct BoundVolume {
     claim: NamespacedName,
@@ -64,7 +64,7 @@ struct BoundVolume {
 }
 
 impl NodeGraph {
-    /// Whether a pod on `node` leads to the object.
+    /// Returns true if a pod on `node` depends on the object.
     pub(super) fn reaches(
         &self,
         what: DependencyKind,
@@ -99,7 +99,7 @@ impl NodeGraph {
         self.nodes_by_dependency.get(&(what, at)).is_some_and(|nodes| nodes.contains_key(node))
     }
 
-    /// Takes in a pod as it is now.
+    /// Adds a pod or replaces its dependencies.
     pub(super) fn upsert_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
         let needs =
             dependencies(namespace, pod).into_iter().map(|need| self.intern(need)).collect();
@@ -140,7 +140,7 @@ impl NodeGraph {
         }
     }
 
-    /// Takes in a volume as it is now.
+    /// Adds a volume or replaces its dependencies.
     pub(super) fn upsert_volume(&mut self, name: &str, object: &Value) {
         self.remove_volume(name);
         if object["spec"]["claimRef"].is_null() {
@@ -182,7 +182,7 @@ impl NodeGraph {
         self.volumes_by_secret.clear();
     }
 
-    /// Whether nothing is left in any part of it.
+    /// Returns true if no index holds any entry.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
@@ -197,7 +197,7 @@ fn namespaced_name(namespace: &str, name: &str) -> NamespacedName {
 }
 
 fn dependencies(namespace: &str, pod: &Value) -> BTreeSet<PodDependency> {
-    // A node makes mirror pods itself: they must not lead it anywhere.
+    // Nodes create mirror pods themselves, so these must not give them access to anything.
     if references::is_mirror(pod) {
         return BTreeSet::new();
     }

@@ -1,7 +1,7 @@
-//! The graph of pods and volumes, as current as the caches at every request.
+//! Keeps the graph of pods and volumes as current as the caches at every request.
 //!
-//! Whoever asks compares what the graph has taken in with what the caches have, and takes in the rest
-//! first. A task does the same whenever something changes, so that there is little left to do.
+//! Every query first applies the changes that the caches have and the graph lacks. A task does the
+//! same on every change, so that queries have little left to apply.
 
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
@@ -13,10 +13,10 @@ use super::graph::{DependencyKind, NodeGraph};
 use crate::cache::{KindCache, WalkAction};
 use crate::object::Object;
 
-/// How many changes are taken in at a time.
+/// Number of changes applied at a time.
 const BATCH: usize = 1000;
 
-/// The graph and where it comes from.
+/// The graph and the caches it is built from.
 pub(super) struct GraphSync {
     pods: Option<NodeBoundKind>,
     volumes: Option<Arc<KindCache>>,
@@ -26,18 +26,18 @@ pub(super) struct GraphSync {
 #[derive(Default)]
 struct GraphState {
     graph: NodeGraph,
-    /// The revisions up to which pods and volumes are in; `None` before the first look.
+    /// Revisions up to which pods and volumes are applied; `None` before the first sync.
     pods: Option<u64>,
     volumes: Option<u64>,
 }
 
 impl GraphSync {
-    /// A graph that is empty until somebody asks.
+    /// Creates a graph that is empty until the first query.
     pub(super) fn new(pods: Option<NodeBoundKind>, volumes: Option<Arc<KindCache>>) -> GraphSync {
         GraphSync { pods, volumes, state: RwLock::default() }
     }
 
-    /// Whether a pod on `node` leads to the object, by everything that is in the caches now.
+    /// Returns true if a pod on `node` depends on the object, by the current state of the caches.
     pub(super) fn reaches(
         &self,
         what: DependencyKind,
@@ -56,7 +56,8 @@ impl GraphSync {
         state.graph.reaches(what, namespace, name, node)
     }
 
-    /// Starts the task that takes in changes as they come, where there is a runtime. It ends with the graph.
+    /// Spawns the task that applies changes, if there is a runtime. It ends when the graph is
+    /// dropped.
     pub(super) fn spawn_refresh(this: &Arc<GraphSync>) {
         let Ok(runtime) = Handle::try_current() else { return };
         let pods = this.pods.as_ref().map(|pods| pods.cache.subscribe());
@@ -65,7 +66,7 @@ impl GraphSync {
         runtime.spawn(refresh_on_change(Arc::downgrade(this), pods, volumes));
     }
 
-    /// Takes in what the caches have.
+    /// Applies pending changes from the caches.
     fn refresh(&self) {
         let (pods, volumes) = self.newest();
         if !self.read().is_synced_to(pods, volumes) {
@@ -73,7 +74,7 @@ impl GraphSync {
         }
     }
 
-    /// The newest revisions of pods and volumes there are.
+    /// Returns the newest revisions of pods and volumes.
     pub(super) fn newest(&self) -> (u64, u64) {
         let pods = self.pods.as_ref().map_or(0, |pods| pods.cache.last());
         (pods, self.volumes.as_ref().map_or(0, |volumes| volumes.last()))
@@ -93,7 +94,7 @@ impl GraphSync {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, GraphState> {
-        // A panic in the middle of a change could leave a pod half taken in; see `write`.
+        // A panic during a change could leave a pod partially indexed; see `write`.
         match self.state.read() {
             Ok(state) => state,
             Err(_) => {
@@ -106,7 +107,7 @@ impl GraphSync {
     fn write(&self) -> RwLockWriteGuard<'_, GraphState> {
         self.state.write().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // Nothing is known to be in it: it is made anew.
+            // The state is unknown after a panic, so it is rebuilt.
             *state = GraphState::default();
             self.state.clear_poison();
             state
@@ -121,7 +122,7 @@ impl GraphState {
     }
 }
 
-/// Takes in changes after `seen`, or everything; returns up to where it got.
+/// Applies changes after `seen`, or a full relist; returns the revision reached.
 fn apply_pod_changes(graph: &mut NodeGraph, source: &NodeBoundKind, seen: Option<u64>) -> u64 {
     let changes = seen.and_then(|seen| source.cache.changes(seen, BATCH).ok());
     let Some((changes, upto)) = changes else {
@@ -176,7 +177,7 @@ async fn refresh_on_change(
 ) {
     loop {
         let Some(current) = graph.upgrade() else { return };
-        // The first look reads every pod there is.
+        // The first refresh reads every pod.
         if tokio::task::spawn_blocking(move || current.refresh()).await.is_err() {
             tracing::error!(
                 "node authorizer: updating the graph panicked; retrying on the next change"

@@ -1,4 +1,4 @@
-//! Which other objects a pod or a volume refers to by name.
+//! Names of objects that a pod or a volume references.
 
 use std::collections::HashMap;
 
@@ -6,15 +6,15 @@ use serde_json::Value;
 
 use crate::registry::object_fields::{list, non_null, text};
 
-/// Marks the image of a pod that a node runs from a file of its own.
+/// Annotation of mirror pods, which represent static pods of a node.
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether the pod is the image of one that its node runs by itself.
+/// Returns true if the pod is a mirror pod.
 pub(crate) fn is_mirror(pod: &Value) -> bool {
     pod["metadata"]["annotations"].get(MIRROR).is_some()
 }
 
-/// The secrets that a pod refers to itself, not through a volume claim.
+/// Returns the secrets that a pod references directly, not through a volume claim.
 pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
     let mut names: Vec<&str> =
         list(pod, "/spec/imagePullSecrets").iter().map(|s| text(s, "/name")).collect();
@@ -44,7 +44,7 @@ const VOLUME_SECRETS: &[&str] = &[
     "/storageos/secretRef/name",
 ];
 
-/// The config maps that a pod refers to.
+/// Returns the ConfigMaps that a pod references.
 pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
     let mut names = Vec::new();
     for container in containers(pod) {
@@ -60,7 +60,7 @@ pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
     names
 }
 
-/// The volume claim behind one of a pod's volumes, in the pod's namespace.
+/// Returns the claim of a pod's volume, in the pod's namespace.
 pub(crate) fn claim(pod: &Value, volume: &Value) -> Option<String> {
     if non_null(volume, "/persistentVolumeClaim").is_some() {
         let name = text(volume, "/persistentVolumeClaim/claimName");
@@ -70,7 +70,7 @@ pub(crate) fn claim(pod: &Value, volume: &Value) -> Option<String> {
     Some(format!("{}-{}", text(pod, "/metadata/name"), text(volume, "/name")))
 }
 
-/// The claims on devices that were made for a pod or that it names.
+/// Returns the ResourceClaims that a pod names or that were created for it.
 pub(crate) fn device_claims(pod: &Value) -> Vec<&str> {
     let statuses = list(pod, "/status/resourceClaimStatuses");
     let mut made: HashMap<&str, &str> = HashMap::new();
@@ -89,7 +89,7 @@ pub(crate) fn device_claims(pod: &Value) -> Vec<&str> {
     names
 }
 
-/// The secrets that nodes need to mount a volume: namespaces and names.
+/// Returns namespace and name of the secrets that nodes need to mount a volume.
 pub(crate) fn volume_secrets(volume: &Value) -> Vec<(&str, &str)> {
     let claimed_in = text(volume, "/spec/claimRef/namespace");
     let mut found = Vec::new();
@@ -108,7 +108,8 @@ pub(crate) fn volume_secrets(volume: &Value) -> Vec<(&str, &str)> {
     found
 }
 
-/// Where volumes name secrets, and whether these are in the claim's namespace unless they say another.
+/// JSON pointers to secret references in volumes, and whether their namespace defaults to the
+/// claim's.
 const REFERENCES: &[(&str, bool)] = &[
     ("/spec/cephfs/secretRef", true),
     ("/spec/cinder/secretRef", false),
@@ -122,7 +123,7 @@ const REFERENCES: &[(&str, bool)] = &[
     ("/spec/storageos/secretRef", false),
 ];
 
-/// The sources of a projected volume.
+/// Returns the sources of a projected volume.
 pub(crate) fn sources(volume: &Value) -> &[Value] {
     list(volume, "/projected/sources")
 }

@@ -1,4 +1,4 @@
-//! What every node may do, whichever pods run on it.
+//! Permissions of every node, independent of its pods.
 
 use super::super::attributes::ResourceAttributes;
 use crate::feature_gates::ServerFeatureGates;
@@ -11,7 +11,7 @@ struct NodeRule {
 
 const READ: &[&str] = &["get", "list", "watch"];
 
-/// Kinds that the node authorizer looks into itself are not here.
+/// Excludes kinds that the node authorizer checks itself.
 const RULES: &[NodeRule] = &[
     NodeRule {
         groups: &["authentication.k8s.io"],
@@ -39,11 +39,11 @@ const RULES: &[NodeRule] = &[
     NodeRule { groups: &["node.k8s.io"], resources: &["runtimeclasses"], verbs: READ },
 ];
 
-/// Pods that project trust bundles need them.
+/// Needed for pods that project trust bundles.
 const TRUST_BUNDLES: NodeRule =
     NodeRule { groups: &["certificates.k8s.io"], resources: &["clustertrustbundles"], verbs: READ };
 
-/// Whether a rule for all nodes lets it through.
+/// Returns true if a rule for all nodes allows the request.
 pub(super) fn allow(verb: &str, of: &ResourceAttributes<'_>, features: ServerFeatureGates) -> bool {
     // No rule covers a subresource.
     let covers = |rule: &NodeRule| {

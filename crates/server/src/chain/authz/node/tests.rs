@@ -1,4 +1,4 @@
-//! Decisions on requests of nodes, on caches filled by hand.
+//! Node authorizer decisions on prepared caches.
 
 mod graph_updates;
 mod tables;
@@ -17,7 +17,7 @@ use crate::object::encode_object;
 use crate::registry::KINDS;
 use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 
-/// As it will be registered: all that the authorizer needs of it.
+/// The fields of the registered kind that the authorizer needs.
 static CERTIFICATE_REQUEST: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",
@@ -34,7 +34,7 @@ static CERTIFICATE_REQUEST: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-/// Caches with an authorizer on them.
+/// Caches and an authorizer that uses them.
 struct NodeAuthorizerFixture {
     caches: Arc<ResourceCaches>,
     registry: KindRegistry,
@@ -54,7 +54,7 @@ impl NodeAuthorizerFixture {
         NodeAuthorizerFixture { caches, registry, authorizer, revision: Cell::new(0) }
     }
 
-    /// Stores an object; `at` is `group/plural/namespace/name`, with nothing for what there is not.
+    /// Stores an object; `at` is `group/plural/namespace/name`, with empty parts where absent.
     fn put(&self, at: &str, spec: Value) {
         let name = at.rsplit('/').next().unwrap();
         self.write(at, json!({"metadata": {"name": name}, "spec": spec}));
@@ -93,7 +93,8 @@ impl NodeAuthorizerFixture {
         (store_key(kind, &key), kind)
     }
 
-    /// What node-1 is told; `at` is `group/plural[/subresource] namespace name`, `-` for nothing.
+    /// Returns the decision for node-1; `at` is `group/plural[/subresource] namespace name`, `-`
+    /// for an absent part.
     fn decide(&self, verb: &str, at: &str, selector: &str) -> Decision {
         self.decide_as(&node("node-1"), verb, at, selector)
     }
@@ -114,7 +115,7 @@ impl NodeAuthorizerFixture {
         self.authorizer.decide(&AuthorizationAttributes { user, verb, target })
     }
 
-    /// Whether node-1 may get an object.
+    /// Returns true if node-1 may get an object.
     fn is_allowed(&self, at: &str) -> bool {
         self.decide("get", at, "").is_allowed()
     }
@@ -124,7 +125,7 @@ fn node(name: &str) -> User {
     User::authenticated(&format!("system:node:{name}"), "", vec!["system:nodes".into()])
 }
 
-/// A pod that refers to something in every way there is.
+/// Returns a pod with every type of reference.
 fn busy_pod(node: &str) -> Value {
     json!({
         "nodeName": node,

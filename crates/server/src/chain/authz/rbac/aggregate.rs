@@ -1,7 +1,7 @@
-//! Cluster roles that are put together from others by their labels.
+//! Aggregated cluster roles, composed of other roles by label selectors.
 //!
-//! Kubernetes leaves this to a controller that writes the rules into the role. Here they are put together
-//! whenever a cluster role changes, so that no grant and no revocation waits for anything.
+//! In Kubernetes a controller writes the rules into the role. Here they are resolved whenever a
+//! cluster role changes, so that grants and revocations take effect immediately.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use windlass_api::selector::labels::LabelSelector;
 
 use super::index::{ClusterRole, RuleList};
 
-/// Gives every aggregated role the rules of the roles it selects, and of those that these select.
+/// Gives every aggregated role the rules of the roles it selects, transitively.
 pub(super) fn resolve(roles: &mut BTreeMap<Box<str>, ClusterRole>) {
     let aggregated = roles.iter().filter(|(_, role)| role.selectors.is_some());
     let gathered: Vec<(Box<str>, RuleList)> =
@@ -23,8 +23,8 @@ pub(super) fn resolve(roles: &mut BTreeMap<Box<str>, ClusterRole>) {
     }
 }
 
-/// The rules of all plain roles that can be reached from the role `start`. Each role is met once, so
-/// that roles which select each other come to an end.
+/// Returns the rules of all plain roles reachable from the role `start`. Each role is visited once,
+/// so cycles terminate.
 fn gather(roles: &BTreeMap<Box<str>, ClusterRole>, start: &str) -> RuleList {
     let mut met = HashSet::from([start]);
     let mut known = HashSet::new();
@@ -42,14 +42,14 @@ fn gather(roles: &BTreeMap<Box<str>, ClusterRole>, start: &str) -> RuleList {
             let those = roles.iter().filter(|(_, role)| role.is_selected(selector));
             selected.extend(those.map(|(name, _)| &**name).filter(|name| met.insert(name)));
         }
-        // The first one is to be popped first.
+        // Reversed, because the last one is popped first.
         ahead.extend(selected.into_iter().rev());
     }
     rules.into()
 }
 
-/// The selectors of an `aggregationRule`; `None` if there is no such rule. What is not a selector selects
-/// nothing: an empty one would select every role.
+/// Parses the selectors of an `aggregationRule`; `None` without one. An invalid selector matches
+/// nothing: an empty one would match every role.
 pub(super) fn selectors(rule: &Value) -> Option<Vec<LabelSelector>> {
     if rule.is_null() {
         return None;

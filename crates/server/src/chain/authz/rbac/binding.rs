@@ -1,4 +1,4 @@
-//! Who has which role: bindings, found by the names of users and groups.
+//! Role bindings, indexed by the names of users and groups.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use windlass_api::field::quote;
 
 use crate::user::User;
 
-/// A binding of a role to somebody.
+/// A RoleBinding or ClusterRoleBinding in the index.
 #[derive(Debug)]
 pub(super) struct RoleBinding {
     name: Box<str>,
-    /// Empty for a cluster role binding.
+    /// Namespace; empty for a cluster role binding.
     namespace: Box<str>,
     subjects: Vec<RbacSubject>,
     /// Role that the binding grants; the role may not exist.
     pub role: RoleRef,
 }
 
-/// The role that a binding names.
+/// Reference to the role that a binding grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoleRef {
-    /// A role of the binding's namespace.
+    /// Name of a Role in the binding's namespace.
     Role(Box<str>),
     /// Name of a ClusterRole, which grants only within the binding's scope.
     ClusterRole(Box<str>),
-    /// Of a kind that is no role.
+    /// A reference to another kind, which grants nothing.
     Unsupported(Box<str>),
 }
 
-/// Somebody a role is given to.
+/// A subject of a binding.
 #[derive(Debug)]
 enum RbacSubject {
     User(Box<str>),
@@ -39,7 +39,7 @@ enum RbacSubject {
 }
 
 impl RoleRef {
-    /// Reads the `roleRef` of a binding.
+    /// Parses the `roleRef` of a binding.
     pub fn parse(role: &Value) -> RoleRef {
         let name = role["name"].as_str().unwrap_or_default().into();
         match role["kind"].as_str().unwrap_or_default() {
@@ -49,7 +49,7 @@ impl RoleRef {
         }
     }
 
-    /// Why a role is not to be had, in Kubernetes' words.
+    /// Describes why the role cannot be resolved, in Kubernetes' words.
     pub fn missing(&self) -> String {
         match self {
             RoleRef::Role(name) => {
@@ -66,8 +66,8 @@ impl RoleRef {
 }
 
 impl RoleBinding {
-    /// Reads a binding; `namespace` is empty for a cluster role binding. Subjects that cannot be read
-    /// are nobody.
+    /// Parses a binding; `namespace` is empty for a cluster role binding. Invalid subjects are
+    /// ignored.
     pub(super) fn parse(namespace: &str, name: &str, binding: &Value) -> RoleBinding {
         let subjects = binding["subjects"].as_array().into_iter().flatten();
         RoleBinding {
@@ -78,7 +78,8 @@ impl RoleBinding {
         }
     }
 
-    /// Why `user` has the role: `ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`.
+    /// Describes how `user` gets the role: `ClusterRoleBinding "b" of ClusterRole "r" to User
+    /// "alice"`.
     pub(super) fn describe(&self, user: &User) -> String {
         let (kind, role) = match &self.role {
             RoleRef::Role(name) => ("Role", name),
@@ -97,7 +98,7 @@ impl RoleBinding {
 }
 
 impl RbacSubject {
-    /// Reads a subject. A service account without a namespace is one of the binding's own.
+    /// Parses a subject. A service account without a namespace is in the binding's namespace.
     fn parse(subject: &Value, namespace: &str) -> Option<RbacSubject> {
         let name = subject["name"].as_str()?;
         match subject["kind"].as_str()? {
@@ -138,7 +139,7 @@ impl RbacSubject {
     }
 }
 
-/// The bindings of one namespace, or those of the cluster.
+/// The bindings of one namespace, or the cluster role bindings.
 #[derive(Debug, Default)]
 pub(super) struct BindingIndex {
     by_name: HashMap<Box<str>, Arc<RoleBinding>>,
@@ -149,7 +150,7 @@ pub(super) struct BindingIndex {
 type BindingList = Vec<Arc<RoleBinding>>;
 
 impl BindingIndex {
-    /// Puts in a binding, in place of one of the same name.
+    /// Adds a binding or replaces the one of the same name.
     pub(super) fn put(&mut self, binding: RoleBinding) {
         self.remove(&binding.name);
         let binding = Arc::new(binding);
@@ -160,7 +161,7 @@ impl BindingIndex {
                 RbacSubject::ServiceAccount { user, .. } => (&mut self.by_user, user),
             };
             let list = map.entry(key.clone()).or_default();
-            // A subject may be named twice.
+            // A subject may be listed twice.
             if let Err(at) = list.binary_search_by(|b| b.name.cmp(&binding.name)) {
                 list.insert(at, binding.clone());
             }
@@ -168,7 +169,7 @@ impl BindingIndex {
         self.by_name.insert(binding.name.clone(), binding);
     }
 
-    /// Takes out the binding of that name.
+    /// Removes the binding of that name.
     pub(super) fn remove(&mut self, name: &str) {
         let Some(binding) = self.by_name.remove(name) else { return };
         for subject in &binding.subjects {
@@ -190,7 +191,7 @@ impl BindingIndex {
         self.by_name.is_empty()
     }
 
-    /// The bindings that apply to `user`; one that names them in several ways comes several times.
+    /// Returns the bindings that apply to `user`; one with several matching subjects is repeated.
     pub(super) fn for_user<'a>(
         &'a self,
         user: &'a User,

@@ -1,4 +1,4 @@
-//! Roles and bindings in the form in which they are asked: read once, when they change.
+//! Index of roles and bindings, parsed once per change.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
@@ -13,40 +13,40 @@ use super::rule::PolicyRule;
 use crate::object::Object;
 use crate::user::User;
 
-/// The rules of a role.
+/// The parsed rules of a role.
 pub(super) type RuleList = Arc<[Arc<PolicyRule>]>;
 
-/// Which of the four kinds an object is of.
+/// The four kinds of RBAC objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RbacKind {
-    /// What may be done in a namespace.
+    /// Roles: permissions within a namespace.
     Roles,
-    /// What may be done anywhere.
+    /// ClusterRoles: permissions in all namespaces.
     ClusterRoles,
-    /// Who may do it in a namespace.
+    /// RoleBindings: grants within a namespace.
     RoleBindings,
-    /// Who may do it anywhere.
+    /// ClusterRoleBindings: grants in all namespaces.
     ClusterRoleBindings,
 }
 
 /// All roles and bindings as of a revision.
 #[derive(Default)]
 pub(super) struct RbacIndex {
-    /// The revision of the store up to which every change is in.
+    /// Store revision up to which every change is applied.
     pub revision: u64,
     roles: HashMap<Box<str>, HashMap<Box<str>, RuleList>>,
     cluster_roles: BTreeMap<Box<str>, ClusterRole>,
     bindings: HashMap<Box<str>, BindingIndex>,
     cluster_bindings: BindingIndex,
-    /// Whether a cluster role changed since aggregated ones were put together.
+    /// Whether a cluster role changed since aggregated roles were resolved.
     unsettled: bool,
 }
 
 /// ClusterRole as RBAC evaluates it, with aggregated rules resolved.
 pub(super) struct ClusterRole {
-    /// What it allows; for an aggregated role put together by [`aggregate::resolve`].
+    /// Permissions of the role; for an aggregated role set by [`aggregate::resolve`].
     pub rules: RuleList,
-    /// What an aggregated role is put together from.
+    /// Aggregation selectors; `None` for a plain role.
     pub selectors: Option<Vec<LabelSelector>>,
     labels: Box<[(Box<str>, Box<str>)]>,
 }
@@ -58,16 +58,16 @@ impl ClusterRole {
     }
 }
 
-/// A binding that applies to somebody, and what it gives.
+/// A binding that applies to a user, with its rules.
 pub(super) struct RoleGrant<'a> {
     /// Binding that names the user or one of their groups.
     pub binding: &'a RoleBinding,
-    /// The rules of its role; none if there is no such role.
+    /// Rules of the role; `None` if the role does not exist.
     pub rules: Option<&'a RuleList>,
 }
 
 impl RbacIndex {
-    /// Takes in an object, in place of one of the same name.
+    /// Adds an object or replaces the one of the same name.
     pub(super) fn upsert(&mut self, table: RbacKind, object: &Object) {
         let value = object.stored_value();
         let (namespace, name) = (object.namespace(), object.name());
@@ -78,7 +78,7 @@ impl RbacIndex {
             }
             RbacKind::ClusterRoles => {
                 let selectors = aggregate::selectors(&value["aggregationRule"]);
-                // What is stored in an aggregated role counts for nothing.
+                // Rules stored in an aggregated role are ignored.
                 let own = if selectors.is_some() { RuleList::default() } else { rules(&value) };
                 let role = ClusterRole { rules: own, selectors, labels: object.labels.clone() };
                 self.cluster_roles.insert(name.into(), role);
@@ -120,7 +120,7 @@ impl RbacIndex {
         }
     }
 
-    /// Ends a round of changes: the index is the state as of `revision`.
+    /// Completes a batch of changes: the index is at `revision`.
     pub(super) fn settle(&mut self, revision: u64) {
         if self.unsettled {
             aggregate::resolve(&mut self.cluster_roles);
@@ -129,8 +129,8 @@ impl RbacIndex {
         self.revision = revision;
     }
 
-    /// Shows `see` what applies to `user` in `namespace` (empty: in the whole cluster only), the
-    /// cluster's bindings first, until it has seen enough.
+    /// Calls `see` for every grant of `user` in `namespace` (empty: cluster-wide only), cluster
+    /// role bindings first, until it breaks.
     pub(super) fn visit<'a, B>(
         &'a self,
         user: &'a User,
@@ -147,7 +147,7 @@ impl RbacIndex {
         ControlFlow::Continue(())
     }
 
-    /// The rules of the role that a binding in `namespace` names.
+    /// Returns the rules of the role that a binding in `namespace` references.
     pub(super) fn role(&self, role: &RoleRef, namespace: &str) -> Option<&RuleList> {
         match role {
             RoleRef::Role(name) => self.roles.get(namespace)?.get(name),

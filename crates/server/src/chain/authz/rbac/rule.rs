@@ -1,24 +1,24 @@
-//! One rule of a role: what it allows.
+//! RBAC policy rules.
 
 use serde_json::Value;
 
 use super::super::attributes::{AuthorizationAttributes, AuthorizationTarget};
 
-/// Verbs that are allowed on resources or paths.
+/// Verbs allowed on resources or paths.
 ///
-/// Names are compared, never taken for patterns: `*` alone stands for all, and beside it only `*/status`
-/// and paths that end in `*` stand for more than themselves.
+/// Names are compared literally, not as patterns: only `*` alone, `*/status` and paths that end in
+/// `*` match more than themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PolicyRule {
     /// Verbs that the rule allows; `*` allows every verb.
     pub verbs: Vec<String>,
-    /// The groups of the resources; empty text is the core group.
+    /// API groups of the resources; the empty string is the core group.
     pub api_groups: Vec<String>,
     /// Resources with their subresource: `pods`, `pods/status`, `*/status`; `*` matches all.
     pub resources: Vec<String>,
-    /// The only names it is allowed with; none means all.
+    /// Object names the rule is restricted to; empty means all.
     pub resource_names: Vec<String>,
-    /// Paths that are no resources.
+    /// Non-resource paths that the rule allows.
     pub non_resource_urls: Vec<String>,
 }
 
@@ -26,8 +26,8 @@ pub struct PolicyRule {
 pub(super) const ALL: &str = "*";
 
 impl PolicyRule {
-    /// Reads a rule; `None` if it is not one. A list that cannot be read is not an empty list: where
-    /// the names are broken, taking them for none would allow all.
+    /// Parses a rule; `None` if it is invalid. An invalid list is not an empty list: ignoring
+    /// invalid resource names would allow all.
     pub fn parse(rule: &Value) -> Option<PolicyRule> {
         rule.as_object()?;
         Some(PolicyRule {
@@ -39,18 +39,18 @@ impl PolicyRule {
         })
     }
 
-    /// The rules of a role that can be read.
+    /// Parses the valid rules of a role.
     pub fn parse_all(rules: &Value) -> Vec<PolicyRule> {
         rules.as_array().into_iter().flatten().filter_map(PolicyRule::parse).collect()
     }
 
-    /// How large it is: the words in its lists, and itself.
+    /// Returns the size of the rule: the number of words in its lists plus one.
     pub fn words(&self) -> usize {
         let lists = [&self.verbs, &self.api_groups, &self.resources, &self.resource_names];
         lists.iter().fold(self.non_resource_urls.len() + 1, |sum, list| sum + list.len())
     }
 
-    /// Whether it allows what is asked.
+    /// Returns true if the rule allows the request.
     pub fn allows(&self, asked: &RuleQuery<'_>) -> bool {
         if !contains(&self.verbs, ALL) && !contains(&self.verbs, asked.verb) {
             return false;
@@ -67,7 +67,7 @@ impl PolicyRule {
         }
     }
 
-    /// A rule for some names says nothing of requests that have none.
+    /// A rule with resource names does not match requests without a name.
     fn allows_name(&self, name: &str) -> bool {
         let names = &self.resource_names;
         names.is_empty() || (!name.is_empty() && contains(names, name))
@@ -112,17 +112,17 @@ fn covers_resource(rule: &str, resource: &str, subresource: &str) -> bool {
     rule == ALL || rule == resource || any_with_it()
 }
 
-/// Whether the path of a rule, which may end in stars, covers a path.
+/// Returns true if a rule's path, which may end in `*`, matches the path.
 pub(super) fn covers_path(rule: &str, path: &str) -> bool {
     rule == path || (rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*')))
 }
 
-/// Whether `text` is in `list`.
+/// Returns true if `list` contains `text`.
 pub(super) fn contains(list: &[String], text: &str) -> bool {
     list.iter().any(|l| l == text)
 }
 
-/// A list of texts; an absent one is empty.
+/// Parses a list of strings; an absent one is empty.
 fn texts(list: &Value) -> Option<Vec<String>> {
     match list {
         Value::Null => Some(Vec::new()),

@@ -1,4 +1,4 @@
-//! Whether rules that somebody holds cover rules that they want to give.
+//! Checks whether the rules a user holds cover the rules to be granted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use windlass_api::field::quote;
 use super::rule::{ALL, PolicyRule, contains, covers_path};
 use crate::limits;
 
-/// There is more to compare than anybody means.
+/// The comparison exceeds the limits, which only abusive roles reach.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooManyComparisons;
 
-/// The permissions of `wanted` that no rule of `held` covers, one by one.
+/// Returns each permission of `wanted` that no rule of `held` covers.
 pub(crate) fn missing(
     held: &[Arc<PolicyRule>],
     wanted: &[PolicyRule],
@@ -40,11 +40,11 @@ pub(crate) fn missing(
     Ok(missing)
 }
 
-/// How many words may still be compared: nobody else is served by this thread meanwhile.
+/// Words that may still be compared: the thread serves nobody else meanwhile.
 struct ComparisonBudget(usize);
 
 impl ComparisonBudget {
-    /// Whether one of the rules that are held covers all of another.
+    /// Returns true if one held rule covers the whole wanted rule.
     fn is_covered(
         &mut self,
         held: &[Arc<PolicyRule>],
@@ -60,7 +60,7 @@ impl ComparisonBudget {
     }
 }
 
-/// The words that [`covers`] compares at most.
+/// Returns the maximum number of words that [`covers`] compares.
 fn cost(held: &PolicyRule, wanted: &PolicyRule) -> usize {
     let lists = |rule: &PolicyRule| {
         [
@@ -75,7 +75,7 @@ fn cost(held: &PolicyRule, wanted: &PolicyRule) -> usize {
     pairs.fold(1, |sum, (held, wanted)| sum.saturating_add(held.saturating_mul(wanted + 1)))
 }
 
-/// What a rule says of resources, and what it says of paths.
+/// Splits a rule into its resource part and its path part.
 fn parts(rule: &PolicyRule) -> [PolicyRule; 2] {
     let (mut resources, mut paths) = (rule.clone(), PolicyRule::default());
     paths.verbs.clone_from(&rule.verbs);
@@ -90,7 +90,7 @@ fn count(part: &PolicyRule) -> usize {
     lists.saturating_mul(part.verbs.len())
 }
 
-/// The bytes that the longest permission of a part has.
+/// Returns the size in bytes of the longest permission in a part.
 fn longest(part: &PolicyRule) -> usize {
     let lists = [
         &part.verbs,
@@ -102,7 +102,7 @@ fn longest(part: &PolicyRule) -> usize {
     lists.into_iter().map(|list| list.iter().map(String::len).max().unwrap_or_default()).sum()
 }
 
-/// The same permissions as rules of one verb on one resource, with one name, or on one path.
+/// Splits a part into rules of one verb on one resource, with one name, or on one path.
 fn split_rule(part: &PolicyRule) -> impl Iterator<Item = PolicyRule> {
     let mut single = Vec::new();
     for group in &part.api_groups {
@@ -133,7 +133,7 @@ fn split_rule(part: &PolicyRule) -> impl Iterator<Item = PolicyRule> {
     single.into_iter()
 }
 
-/// Whether one rule alone covers all of another.
+/// Returns true if one rule alone covers all of another.
 fn covers(held: &PolicyRule, wanted: &PolicyRule) -> bool {
     let all = |held: &[String], wanted: &[String]| wanted.iter().all(|w| contains(held, w));
     let names = if wanted.resource_names.is_empty() {
@@ -156,7 +156,7 @@ fn covers_resource(held: &[String], resource: &str) -> bool {
         || subresource.is_some_and(|any| contains(held, &any))
 }
 
-/// Rules in Kubernetes' words, one a line: verbs on the same resource stand together.
+/// Formats rules in Kubernetes' words, one per line, grouping verbs on the same resource.
 pub(crate) fn describe(rules: &[PolicyRule]) -> String {
     let mut compact: Vec<PolicyRule> = Vec::new();
     let mut places = HashMap::new();
@@ -190,7 +190,7 @@ fn line(rule: &PolicyRule) -> String {
     format!("{{{}}}", shown.join(", "))
 }
 
-/// A list as Go prints it with `%q`.
+/// Formats a list like Go's `%q`.
 pub(crate) fn quoted(list: &[String]) -> String {
     format!("[{}]", list.iter().map(|text| quote(text)).collect::<Vec<_>>().join(" "))
 }
@@ -199,7 +199,8 @@ pub(crate) fn quoted(list: &[String]) -> String {
 mod tests {
     use super::*;
 
-    /// `verbs groups resources names`, lists with commas, `-` for none; or `verbs /paths`.
+    /// Parses `verbs groups resources names`, comma-separated lists with `-` for none; or `verbs
+    /// /paths`.
     fn rule(text: &str) -> PolicyRule {
         let list = |text: Option<&str>| -> Vec<String> {
             let items = text.filter(|t| *t != "-").into_iter().flat_map(|t| t.split(','));
@@ -227,7 +228,7 @@ mod tests {
         for (held, wanted, covered) in [
             (&["get core pods"][..], "get core pods", true),
             (&["get core pods"], "get,list core pods", false),
-            // Several rules together.
+            // Several rules combined.
             (&["get core pods", "list core pods"], "get,list core pods", true),
             (&["get,list core pods,nodes"], "get core pods,nodes", true),
             (&["get core pods", "get apps pods"], "get core,apps pods", true),
@@ -259,7 +260,7 @@ mod tests {
             (&["get **"], "get /x/*", true),
             (&["get core *"], "get /x", false),
             (&["get **"], "get core pods", false),
-            // Nothing asked for is held by everybody.
+            // An empty rule is covered by anything.
             (&[], "- - -", true),
             (&[], "get - pods", true),
         ] {
@@ -300,7 +301,7 @@ mod tests {
             ..PolicyRule::default()
         };
         assert_eq!(missing(&[], std::slice::from_ref(&wanted)), Err(TooManyComparisons));
-        // Unless they are held as they stand.
+        // Unless a held rule covers them as a whole.
         let all = Arc::new(rule("* * *"));
         assert_eq!(missing(&[all], &[wanted]), Ok(Vec::new()));
     }
@@ -313,7 +314,7 @@ mod tests {
         let begun = std::time::Instant::now();
         let text = describe(&missing(&[], &[wanted]).unwrap());
         assert_eq!(text.lines().count(), 140 * 140);
-        // Unoptimised code on a busy machine; comparing each with each takes minutes.
+        // Unoptimized code on a busy machine; comparing all pairs would take minutes.
         assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
     }
 
@@ -326,7 +327,7 @@ mod tests {
         // Ten billion comparisons of names in the worst order.
         let (held, wanted) = (names(&|i| i), names(&|i| 99_999 - i));
         assert_eq!(missing(&[Arc::new(held)], &[wanted]), Err(TooManyComparisons));
-        // As many of short rules.
+        // As many comparisons of short rules.
         let held: Vec<_> = (0..30_000).map(|_| Arc::new(rule("list core pods"))).collect();
         let wanted = vec![rule("get core pods"); 30_000];
         assert_eq!(missing(&held, &wanted), Err(TooManyComparisons));

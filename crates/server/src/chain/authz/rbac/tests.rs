@@ -1,4 +1,4 @@
-//! Tables of what rules and bindings allow.
+//! Table tests of RBAC rules and bindings.
 
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ fn rules_match_as_in_kubernetes() {
         (rule(&["get"], &[], &["pods"], &[]), "get", pods.clone(), false),
         (rule(&["get"], &[""], &[], &[]), "get", pods.clone(), false),
         (rule(&[], &[""], &["pods"], &[]), "get", pods.clone(), false),
-        // A resource does not cover its subresources, nor the other way round.
+        // A resource does not cover its subresources, nor vice versa.
         (rule(&["get"], &[""], &["pods"], &[]), "get", status.clone(), false),
         (rule(&["get"], &[""], &["pods/status"], &[]), "get", status.clone(), true),
         (rule(&["get"], &[""], &["pods/status"], &[]), "get", pods.clone(), false),
@@ -64,7 +64,7 @@ fn rules_match_as_in_kubernetes() {
         (rule(&["get"], &[""], &["pods/*"], &[]), "get", status.clone(), false),
         (rule(&["get"], &[""], &["*"], &[]), "get", status.clone(), true),
         (rule(&["get"], &[""], &["po*"], &[]), "get", pods.clone(), false),
-        // Names are names.
+        // Resource names.
         (
             rule(&["get"], &[""], &["pods"], &["a.b"]),
             "get",
@@ -150,7 +150,7 @@ fn unreadable_rules_allow_nothing() {
     assert_eq!(aggregate::selectors(&json!({"clusterRoleSelectors": [{}]})).unwrap().len(), 1);
 }
 
-/// Caches that a test writes into as the store would.
+/// Caches that a test writes to like the store.
 struct RbacFixture {
     caches: Arc<ResourceCaches>,
     rbac: RbacAuthorizer,
@@ -213,7 +213,7 @@ fn bindings_apply_to_those_they_name() {
     world.bind("clusterrolebindings", "b", "ClusterRole", "read", to("User", "alice"));
     world.bind("rolebindings", "a/dev", "Role", "read", to("Group", "dev"));
     world.bind("rolebindings", "a/sa", "ClusterRole", "read", to("ServiceAccount", "robot"));
-    // Without a namespace a service account of the whole cluster is nobody.
+    // In a cluster role binding, a service account without a namespace matches nobody.
     world.bind("clusterrolebindings", "sa", "ClusterRole", "read", to("ServiceAccount", "robot"));
     let no = Decision::NoOpinion(String::new());
     let by = |text: &str| Decision::Allow(format!("RBAC: allowed by {text}"));
@@ -277,7 +277,7 @@ fn changes_that_fell_out_of_the_window_are_found() {
     );
     assert!(world.decide(&alice, "get", "").is_allowed());
     world.write("clusterrolebindings", "b", None);
-    // The change that took the grant away is forgotten before it is asked for.
+    // The change that revoked the grant leaves the window before the next query.
     world.caches.finish_load(world.revision, world.revision);
     assert!(!world.decide(&alice, "get", "").is_allowed());
 }
@@ -320,13 +320,13 @@ fn aggregated_roles_have_the_rules_of_those_they_select() {
     );
     let of = |labels: Value| json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": labels}]}});
     let mut sum = of(json!({"part": "sum"}));
-    // What is stored in an aggregated role does not count.
+    // Rules stored in an aggregated role are ignored.
     sum["rules"] = reader("delete")["rules"].clone();
     world.cluster_role("sum", json!({"part": "sum", "also": "mid"}), sum);
     assert!(!world.decide(&alice, "delete", "").is_allowed());
     world.cluster_role("leaf", json!({"part": "sum"}), reader("get"));
     assert!(world.decide(&alice, "get", "").is_allowed());
-    // Through another aggregated role, which selects the first one in turn.
+    // Through another aggregated role, which in turn selects the first one.
     world.cluster_role("mid", json!({"part": "sum"}), of(json!({"also": "mid"})));
     world.cluster_role("deep", json!({"also": "mid"}), reader("list"));
     assert!(world.decide(&alice, "list", "").is_allowed());
@@ -363,7 +363,7 @@ fn a_decision_among_thousands_of_bindings_is_quick() {
         assert!(world.decide(&known, "get", "ns27").is_allowed());
     }
     let each = begun.elapsed() / 4000;
-    // Unoptimised code on a busy machine; what must not happen is a walk over all bindings.
+    // Unoptimized code on a busy machine; a walk over all bindings must not happen.
     assert!(each < std::time::Duration::from_micros(100), "{each:?}");
     println!("a decision takes {each:?}");
 }
@@ -383,8 +383,8 @@ fn an_object_of_the_wrong_shape_is_harmless() {
     assert_eq!(found, ControlFlow::Continue(()));
 }
 
-/// The role allows more only while nobody has it. Whoever mixed an old binding with a new role, or a new
-/// one with an old role, would let alice delete.
+/// The role allows more only while nobody is bound to it. Mixing an old binding with a new role, or
+/// the reverse, would let alice delete.
 #[test]
 fn the_four_kinds_are_seen_as_they_were_at_one_time() {
     let mut world = RbacFixture::new();

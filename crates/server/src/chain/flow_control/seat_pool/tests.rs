@@ -59,7 +59,7 @@ async fn a_crowd_of_one_user_delays_another_by_one_round() {
             break got;
         }
         rounds += 1;
-        // In the order in which they came.
+        // In order of arrival.
         let next = crowd.next().unwrap().wait(LONG).now_or_never();
         drop(next.expect("its turn").expect("a seat"));
     };
@@ -124,7 +124,7 @@ async fn requests_beyond_the_queue_limit_are_rejected_at_once() {
     let held = seat(pool.enter("a", 1));
     let mut places: Vec<QueueTicket> = ["a", "a", "b", "b"].map(|u| place(pool.enter(u, 1))).into();
     assert!(matches!(pool.enter("a", 1), PoolEntry::Full), "its own queue is full");
-    // All are full, but a newcomer has less than others have.
+    // All queues are full, but a new user has fewer queued requests than others.
     places.push(place(pool.enter("c", 1)));
     assert_eq!(pool.waiting(), 4);
     let mut outcomes = Vec::new();
@@ -175,7 +175,7 @@ async fn heavy_requests_are_not_starved_by_light_ones() {
     let pool = pool(4, 100, 100);
     let mut light: VecDeque<PoolSeat> = (0..4).map(|_| seat(pool.enter("light", 1))).collect();
     let mut heavy = Box::pin(place(pool.enter("heavy", 4)).wait(LONG));
-    // Light requests come without an end, of other users and of the same one.
+    // Light requests keep arriving, from other users and from the same one.
     let mut behind: Vec<QueueTicket> = Vec::new();
     for user in ["light", "other", "heavy"] {
         behind.push(place(pool.enter(user, 1)));
@@ -238,7 +238,7 @@ async fn no_request_is_heavier_than_what_it_may_have() {
     }
 }
 
-/// Every step at random, one after the other, so that a seed that fails fails again.
+/// Random steps in sequence, so that a failing seed is reproducible.
 #[tokio::test]
 async fn no_seat_is_lost_in_any_order() {
     for seed in 0..300 {
@@ -291,7 +291,8 @@ async fn no_seat_is_lost_in_any_order() {
     }
 }
 
-/// Nobody has more than they may have, and seats are free only if whose turn it is needs more of them.
+/// Asserts that no user exceeds the limits, and that seats are free only if the next request needs
+/// more.
 #[track_caller]
 fn assert_consistent(pool: &SeatPool, seed: u64) {
     let PoolBounds { seats, seats_per_user: of_one, .. } = pool.bounds;
@@ -309,7 +310,7 @@ fn assert_consistent(pool: &SeatPool, seed: u64) {
     }
 }
 
-/// Counts who is inside, also those who are cancelled there.
+/// Counts executing requests, including those cancelled while executing.
 struct ExecutingGuard(Arc<AtomicUsize>);
 
 impl Drop for ExecutingGuard {
@@ -318,7 +319,7 @@ impl Drop for ExecutingGuard {
     }
 }
 
-/// The same on real threads, where a seat may come while somebody leaves.
+/// The same on real threads, where a seat may arrive during cancellation.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn no_seat_is_lost_between_threads() {
     let pool = pool(3, 1000, 10_000);
@@ -343,7 +344,7 @@ async fn no_seat_is_lost_between_threads() {
             if number % 2 == 0 {
                 return work.await;
             }
-            // A client that goes away after a few polls, wherever it is then.
+            // A client that disconnects after a few polls, in whatever state it is.
             let polls = StdRng::seed_from_u64(number).random_range(0..6);
             let give_up = async {
                 for _ in 0..polls {

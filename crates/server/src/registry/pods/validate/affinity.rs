@@ -1,4 +1,4 @@
-//! Affinity to nodes and to other pods.
+//! Validation of node and pod affinity.
 
 use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -58,7 +58,7 @@ fn weight(weighted: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// A term; only where it is required need its values be possible labels.
+/// Validates a term; its values must be valid labels only if the term is required.
 fn node_term(term: &Value, strict: bool, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, rule) in list(term, "matchExpressions").iter().enumerate() {
         node_rule(rule, strict, &path.child("matchExpressions").index(index), errors);

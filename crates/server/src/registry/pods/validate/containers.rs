@@ -1,4 +1,4 @@
-//! The three kinds of containers of a pod.
+//! Validation of regular, init and ephemeral containers.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::{
     security,
 };
 
-/// The containers proper; there must be one.
+/// Validates regular containers; at least one is required.
 pub(super) fn regular(
     spec: &Value,
     context: &PodContext,
@@ -36,7 +36,7 @@ pub(super) fn regular(
     host_port_conflicts(containers, path, errors);
 }
 
-/// The containers that run before, or (sidecars) from before on.
+/// Validates init containers, including sidecars.
 pub(super) fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen: BTreeSet<&str> =
         list(spec, "containers").iter().map(|container| text(container, "name")).collect();
@@ -50,7 +50,7 @@ pub(super) fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors:
         } else if !name.is_empty() {
             seen.insert(name);
         }
-        // They run one by one, so only ports within one can conflict.
+        // They run sequentially, so only ports within one container can conflict.
         host_port_conflicts(std::slice::from_ref(container), path, errors);
         if text(container, "restartPolicy") == "Always" {
             handlers::validate_handlers(container, context.grace, &at, errors);
@@ -74,7 +74,7 @@ pub(super) fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors:
     }
 }
 
-/// The containers that someone put into a running pod to look around.
+/// Validates ephemeral containers, which are added to a running pod for debugging.
 pub(super) fn ephemeral(
     spec: &Value,
     context: &PodContext,
@@ -126,7 +126,7 @@ pub(super) fn ephemeral(
     }
 }
 
-/// No blanks around the image.
+/// Rejects spaces around the image reference.
 pub(super) fn image_is_trimmed(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let image = text(container, "image");
     if image != image.trim() {
@@ -135,7 +135,7 @@ pub(super) fn image_is_trimmed(container: &Value, path: &FieldPath, errors: &mut
     }
 }
 
-/// On the host's network a port is the host's port.
+/// With host networking, a container port must equal its host port.
 pub(super) fn host_network_ports(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if !flag(spec, "hostNetwork") {
         return;
@@ -152,7 +152,7 @@ pub(super) fn host_network_ports(spec: &Value, path: &FieldPath, errors: &mut Fi
     }
 }
 
-/// What holds for containers of every kind.
+/// Rules for containers of every kind.
 fn validate_common(
     container: &Value,
     context: &PodContext,
@@ -251,7 +251,7 @@ fn resize_policy(
     }
 }
 
-/// A container's own restart policy.
+/// Validates the restart policy of a container.
 fn restart_policy(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(policy) = optional_text(container, "restartPolicy") else {
         if !list(container, "restartPolicyRules").is_empty() {

@@ -1,4 +1,4 @@
-//! Environment variables, and the references to a pod's own fields that they share with files.
+//! Environment variables, and references to a pod's own fields, which files also use.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// The variables of a container.
+/// Validates the variables of a container.
 pub(super) fn variables(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, variable) in list(container, "env").iter().enumerate() {
         let at = path.index(index);
@@ -86,7 +86,7 @@ fn value_from(source: &Value, value: &str, path: &FieldPath, errors: &mut FieldE
     }
 }
 
-/// Whole Secrets and ConfigMaps as variables.
+/// Validates whole Secrets and ConfigMaps as variables.
 pub(super) fn sources(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, source) in list(container, "envFrom").iter().enumerate() {
         let at = path.index(index);
@@ -108,7 +108,7 @@ pub(super) fn sources(container: &Value, path: &FieldPath, errors: &mut FieldErr
     }
 }
 
-/// Files that variables are read from lie in volumes that the pod itself fills.
+/// Files that variables are read from must be in `emptyDir` volumes.
 pub(super) fn files_are_in_empty_dirs(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let volumes: BTreeMap<&str, &Value> =
         list(spec, "volumes").iter().map(|volume| (text(volume, "name"), volume)).collect();
@@ -133,7 +133,7 @@ pub(super) fn files_are_in_empty_dirs(spec: &Value, path: &FieldPath, errors: &m
     }
 }
 
-/// One file of the downward API; the errors stand at the source, without the file's number.
+/// Validates one downward API file; error paths name the source, without the file's index.
 pub(super) fn downward_file(file: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, file, "path", errors);
     paths::local_and_not_reserved(&path.child("path"), text(file, "path"), errors);
@@ -174,14 +174,14 @@ fn field_ref(reference: &Value, known: &[&str], path: &FieldPath, errors: &mut F
         }
         Some(("metadata.labels", key)) => report_all(path, key, names::qualified_name(key), errors),
         Some((whole, _)) => errors.invalid_str(path, whole, "does not support subscript"),
-        // The old name of spec.nodeName.
+        // Old name of `spec.nodeName`.
         None if field == "spec.host" && known.contains(&"spec.nodeName") => {}
         None if known.contains(&field) => {}
         None => errors.not_supported(&path.child("fieldPath"), field, known),
     }
 }
 
-/// Why a field of a pod cannot be referred to at all, if so.
+/// Returns why a pod field cannot be referenced, if so.
 fn unconvertible(version: &str, field: &str) -> Option<String> {
     if version != "v1" {
         return Some(format!("unsupported pod version: {version}"));
@@ -199,7 +199,7 @@ fn unconvertible(version: &str, field: &str) -> Option<String> {
     (!known).then(|| format!("field label not supported: {field}"))
 }
 
-/// `metadata.labels['a']` as its two parts.
+/// Splits `metadata.labels['a']` into its two parts.
 fn subscripted(field: &str) -> Option<(&str, &str)> {
     let inner = field.strip_suffix("']")?;
     let (whole, key) = inner.split_once("['")?;

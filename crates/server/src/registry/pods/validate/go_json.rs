@@ -1,11 +1,11 @@
-//! Values as Go's encoder shows them in errors: fields in the order of Go's types, not of their
-//! names, and `<`, `>` and `&` escaped.
+//! Values as Go's encoder shows them in errors: fields in the order of Go's types, not sorted by
+//! name, and `<`, `>` and `&` escaped.
 
 use serde_json::Value;
 
 use super::super::fields::{list, part};
 
-/// An object with these fields, each value already encoded.
+/// Encodes an object with these fields, whose values are already encoded.
 pub(crate) fn object(fields: &[(&str, String)]) -> String {
     let fields: Vec<String> =
         fields.iter().map(|(name, value)| format!("{}:{value}", string(name))).collect();
@@ -22,7 +22,7 @@ pub(crate) fn string(text: &str) -> String {
     escaped(&Value::String(text.to_owned()).to_string())
 }
 
-/// A label selector, or `null`.
+/// Encodes a label selector, or `null`.
 pub(crate) fn label_selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return "null".to_owned() };
     let mut fields = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn label_selector(selector: Option<&Value>) -> String {
         fields.push(("matchLabels", value(Some(labels))));
     }
     if !list(selector, "matchExpressions").is_empty() {
-        // Their fields stand in the order of their names in Go, too.
+        // Go declares these fields in alphabetical order, too.
         fields.push(("matchExpressions", value(part(selector, "matchExpressions"))));
     }
     object(&fields)

@@ -1,4 +1,4 @@
-//! Probes and lifecycle hooks, which do the same few things in different places.
+//! Validation of probes and lifecycle hooks, which share their actions.
 
 use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -7,7 +7,7 @@ use windlass_api::names;
 use super::super::fields::{int, list, part, text};
 use super::{in_range, report_all};
 
-/// The hooks and probes of a container.
+/// Validates the hooks and probes of a container.
 pub(super) fn validate_handlers(
     container: &Value,
     grace: Option<i64>,
@@ -70,7 +70,7 @@ fn probe(
     }
 }
 
-/// One action of the `kinds` that its place allows: the first counts, every other is one too many.
+/// Validates one action of the allowed `kinds`: the first counts, every other is an error.
 fn handler(
     action: &Value,
     kinds: &[&str],
@@ -123,7 +123,7 @@ fn http_get(get: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// A port by its number or by its name.
+/// Validates a port given by number or name.
 fn port(action: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     match part(action, "port") {
         Some(Value::String(name)) => report_all(path, name, names::port_name(name), errors),

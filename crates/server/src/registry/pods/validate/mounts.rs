@@ -1,4 +1,4 @@
-//! How a container's file tree meets the pod's volumes.
+//! Validation of volume mounts and devices.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use super::super::fields::{flag, list, optional_text, part, text};
 use super::{PodContext, paths};
 
-/// The mounts and raw devices of a container.
+/// Validates the mounts and raw devices of a container.
 pub(super) fn check(
     container: &Value,
     context: &PodContext,
@@ -58,7 +58,7 @@ fn mounts(
     }
 }
 
-/// What is wrong inside a sub-path is said without the mount's number, as upstream does.
+/// Error paths inside a sub-path omit the mount's index, as upstream does.
 fn sub_paths(mount: &Value, path: &FieldPath, at: &FieldPath, errors: &mut FieldErrors) {
     let (plain, expression) = (text(mount, "subPath"), text(mount, "subPathExpr"));
     paths::local(&path.child("subPath"), plain, errors);

@@ -1,8 +1,9 @@
-//! Paths of files in volumes: they must not lead out of the volume.
+//! Paths of files in volumes, which must not leave the volume.
 
 use windlass_api::field::{FieldErrors, FieldPath};
 
-/// Relative, without `..` elements, and not beginning with `..`, which the node keeps to itself.
+/// Requires a relative path without `..` elements that does not begin with `..`, which is reserved
+/// for the node.
 pub(super) fn local_and_not_reserved(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     local(path, target, errors);
     if target.starts_with("..") && !target.starts_with("../") {
@@ -10,7 +11,7 @@ pub(super) fn local_and_not_reserved(path: &FieldPath, target: &str, errors: &mu
     }
 }
 
-/// Relative, and without `..` elements.
+/// Requires a relative path without `..` elements.
 pub(super) fn local(path: &FieldPath, target: &str, errors: &mut FieldErrors) {
     if target.starts_with('/') {
         errors.invalid_str(path, target, "must be a relative path");
@@ -25,12 +26,12 @@ pub(super) fn no_backsteps(path: &FieldPath, target: &str, errors: &mut FieldErr
     }
 }
 
-/// Whether an element is `..`.
+/// Returns true if an element is `..`.
 pub(super) fn has_backsteps(target: &str) -> bool {
     target.split('/').any(|element| element == "..")
 }
 
-/// A file mode that may be left out.
+/// Validates an optional file mode.
 pub(super) fn mode(path: &FieldPath, mode: Option<i64>, errors: &mut FieldErrors) {
     if let Some(mode) = mode
         && !(0..=0o777).contains(&mode)

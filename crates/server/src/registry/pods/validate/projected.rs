@@ -12,15 +12,15 @@ use windlass_pki::KeyType;
 use super::super::fields::{entries, int, list, optional_text, part, text};
 use super::{env, go_json, paths};
 
-/// The shortest and longest lifetimes a pod may ask of a certificate; Kubernetes' own signers give
-/// a day at most.
+/// Minimum and maximum certificate lifetimes that a pod may request; Kubernetes' own signers grant
+/// at most one day.
 const MIN_LIFETIME: i64 = 3600;
 const MAX_LIFETIME: i64 = 91 * 86400;
 const MAX_KUBERNETES_LIFETIME: i64 = 86400;
-/// The most bytes that annotations may have together.
+/// Maximum total size of all annotations, in bytes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
 
-/// The rules of one projected volume.
+/// Validates one projected volume source.
 pub(super) fn check(volume: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     paths::mode(&path.child("defaultMode"), int(volume, "defaultMode"), errors);
     let mut taken = ProjectedPaths { volume: path, taken: BTreeSet::new() };
@@ -29,7 +29,7 @@ pub(super) fn check(volume: &Value, path: &FieldPath, errors: &mut FieldErrors) 
     }
 }
 
-/// Tokens need a service account.
+/// Rejects token sources, which need a service account.
 pub(super) fn no_tokens(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, volume) in list(spec, "volumes").iter().enumerate() {
         let Some(projected) = part(volume, "projected") else { continue };
@@ -45,15 +45,15 @@ pub(super) fn no_tokens(spec: &Value, path: &FieldPath, errors: &mut FieldErrors
     }
 }
 
-/// The paths that sources of the volume have taken, compared as they are written. Tokens and whole
-/// objects do not take part: the later source wins, silently.
+/// Paths used by the volume's sources, compared as written. Tokens and whole objects do not take
+/// part: the later source silently wins.
 struct ProjectedPaths<'a> {
     volume: &'a FieldPath,
     taken: BTreeSet<String>,
 }
 
 impl ProjectedPaths<'_> {
-    /// Takes `path`; a conflict is said of `shown`, at the volume.
+    /// Claims `path`; reports a conflict for `shown` at the volume.
     fn claim_path(&mut self, path: &str, shown: &str, errors: &mut FieldErrors) {
         if !self.taken.insert(path.to_owned()) {
             errors.invalid_str(self.volume, shown, "conflicting duplicate paths");
@@ -86,7 +86,7 @@ fn source_rules(
     }
     if let Some(token) = part(source, "serviceAccountToken") {
         count += 1;
-        // The path's error stands at the volume, not at the source.
+        // The path's error is reported at the volume, not at the source.
         let volume = taken.volume;
         service_account_token(token, &path.child("serviceAccountToken"), volume, errors);
     }
@@ -122,7 +122,7 @@ fn whole_object(
     }
 }
 
-/// One key of a Secret or ConfigMap and the file it goes to.
+/// Validates one key of a Secret or ConfigMap and its file path.
 pub(super) fn key_to_path(item: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     super::required(path, item, "key", errors);
     super::required(path, item, "path", errors);
@@ -179,7 +179,7 @@ fn bundle_by_name(bundle: &Value, name: &str, path: &FieldPath, errors: &mut Fie
     if name.is_empty() {
         errors.required(&at, "must be a valid object name");
     }
-    // A name with colons is that of a signer's bundle; which signer, the name itself says.
+    // A name with colons is that of a signer's bundle and contains the signer's name.
     let signer = name.rfind(':').map(|colon| name[..colon].replace(':', "/")).unwrap_or_default();
     for words in trust_bundle_name_rule(&signer, name, false) {
         errors.invalid_str(&at, name, &format!("not a valid clustertrustbundlename: {words}"));
@@ -204,7 +204,7 @@ fn bundles_by_signer(bundle: &Value, signer: &str, path: &FieldPath, errors: &mu
     }
 }
 
-/// The source as Kubernetes' server shows it, which is by its own inner type.
+/// Formats the source like kube-apiserver, which shows its internal type.
 fn shown_bundle(bundle: &Value) -> String {
     go_json::object(&[
         ("Name", go_json::value(part(bundle, "name"))),

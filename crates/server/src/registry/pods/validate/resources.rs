@@ -1,4 +1,4 @@
-//! Resources: what may be asked for, how much of it, and in which proportion.
+//! Validation of resources: names, amounts, and ratio of requests to limits.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::super::fields::{entries, list, optional_text, part, text};
 use super::super::nano_quantity::NanoQuantity;
 use super::report_all;
 
-/// Names without a prefix that mean a resource somewhere in the API.
+/// Names without a prefix that are resources somewhere in the API.
 const STANDARD: [&str; 20] = [
     "cpu",
     "memory",
@@ -34,7 +34,7 @@ const STANDARD: [&str; 20] = [
     "services.loadbalancers",
 ];
 
-/// The resources of a container.
+/// Validates the resources of a container.
 pub(super) fn container_resources(
     resources: &Value,
     claims: &BTreeSet<&str>,
@@ -45,7 +45,7 @@ pub(super) fn container_resources(
     claim_names(resources, claims, &path.child("claims"), errors);
 }
 
-/// The resources of the pod as a whole.
+/// Validates the resources of the whole pod.
 pub(super) fn pod_resources(
     spec: &Value,
     resources: &Value,
@@ -75,7 +75,7 @@ pub(super) fn pod_resources(
     }
 }
 
-/// What running the pod costs beside its containers.
+/// Validates the pod's overhead beyond its containers.
 pub(super) fn overhead(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(overhead) = part(spec, "overhead") {
         let as_limits = serde_json::json!({ "limits": overhead });
@@ -83,7 +83,7 @@ pub(super) fn overhead(spec: &Value, path: &FieldPath, errors: &mut FieldErrors)
     }
 }
 
-/// The claims a pod has.
+/// Validates the pod's resource claims.
 pub(super) fn pod_claims(claims: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, claim) in claims.iter().enumerate() {
@@ -127,7 +127,7 @@ fn shown_claim(claim: &Value) -> String {
     ])
 }
 
-/// The rule for the amounts of one resource: never negative, and whole where it is counted.
+/// Validates an amount of one resource: never negative, and an integer for countable resources.
 pub(crate) fn quantity(name: &str, amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let value = NanoQuantity::from_value(amount);
     if value.sign().is_lt() {
@@ -228,7 +228,7 @@ fn claim_names(
             errors.duplicate(&at, &format!("{name}/{request}").into());
         }
         if !known.contains(name) {
-            // All names stand in each of these errors.
+            // Each of these errors contains all names.
             let detail = match errors.is_full() {
                 true => "",
                 false => all.get_or_insert_with(|| claim_list_text(known)).as_str(),
@@ -293,7 +293,7 @@ fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Resources that are counted in whole objects.
+/// Resources that are counted in whole units.
 fn is_counted(name: &str) -> bool {
     STANDARD[9..16].contains(&name) || STANDARD[18..].contains(&name)
 }

@@ -1,4 +1,4 @@
-//! What a pod says about where and when it may run, and what it is told there.
+//! Validation of scheduling, DNS and hosts settings.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,7 +12,7 @@ use super::{label_name, report_all};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The taints a pod puts up with.
+/// Validates the tolerations of a pod.
 pub(super) fn tolerations(tolerations: &[Value], path: &FieldPath, errors: &mut FieldErrors) {
     for (index, toleration) in tolerations.iter().enumerate() {
         let at = path.index(index);
@@ -52,12 +52,12 @@ pub(super) fn tolerations(tolerations: &[Value], path: &FieldPath, errors: &mut 
     }
 }
 
-/// What a taint does to a pod that does not tolerate it.
+/// Validates the effect of a taint on pods that do not tolerate it.
 pub(crate) fn taint_effect(path: &FieldPath, effect: &str, errors: &mut FieldErrors) {
     super::one_of(path, effect, &EFFECTS, errors);
 }
 
-/// Readiness gates, then scheduling gates.
+/// Validates readiness gates, then scheduling gates.
 pub(super) fn gates(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, gate) in list(spec, "readinessGates").iter().enumerate() {
         let at = path.child("readinessGates").index(index).child("conditionType");
@@ -75,7 +75,7 @@ pub(super) fn gates(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// Names in the pod's hosts file.
+/// Validates entries of the pod's hosts file.
 pub(super) fn host_aliases(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, alias) in list(spec, "hostAliases").iter().enumerate() {
         let at = path.index(index);
@@ -88,7 +88,7 @@ pub(super) fn host_aliases(spec: &Value, path: &FieldPath, errors: &mut FieldErr
     }
 }
 
-/// How the pod resolves names.
+/// Validates the DNS settings of a pod.
 pub(super) fn dns_config(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const MAX_SERVERS: usize = 3;
     const MAX_SEARCHES: usize = 32;
@@ -136,13 +136,13 @@ pub(super) fn dns_config(spec: &Value, path: &FieldPath, errors: &mut FieldError
     }
 }
 
-/// A domain to search in, where underscores occur in practice; `.` searches nowhere.
+/// Validates a DNS search domain, in which underscores occur in practice; `.` disables searching.
 fn search_path(path: &FieldPath, search: &str, errors: &mut FieldErrors) {
     if search == "." {
         return;
     }
     let search = search.strip_suffix('.').unwrap_or(search);
-    // An underscore is as good as a letter at the ends of labels and inside them.
+    // An underscore is allowed wherever a letter is.
     if !names::dns1123_subdomain(&search.replace('_', "a")).is_empty() {
         let words = names::regex_error(
             "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
@@ -154,7 +154,7 @@ fn search_path(path: &FieldPath, search: &str, errors: &mut FieldErrors) {
     }
 }
 
-/// How pods are spread over the cluster.
+/// Validates the topology spread constraints.
 pub(super) fn spread(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let constraints = list(spec, "topologySpreadConstraints");
     let pair = |c| (text(c, "topologyKey"), text(c, "whenUnsatisfiable"));

@@ -1,4 +1,4 @@
-//! Security contexts of pods and containers.
+//! Validation of security contexts of pods and containers.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::{PodContext, in_range, paths};
 
 const MAX_ID: i64 = i32::MAX as i64;
 
-/// The rules of the pod's context.
+/// Validates the security context of a pod.
 pub(super) fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(context) = part(spec, "securityContext") else { return };
     validate_ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
@@ -29,7 +29,7 @@ pub(super) fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut 
     supported(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path, errors);
 }
 
-/// The rules of a container's context.
+/// Validates the security context of a container.
 pub(super) fn container_security_context(
     rules: &Value,
     context: &PodContext,
@@ -62,7 +62,7 @@ fn escalation(rules: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// A pod with users of its own cannot share the host's processes.
+/// A pod with its own user namespace cannot share host namespaces or use raw devices.
 pub(super) fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if optional_flag(spec, "hostUsers") != Some(false) {
         return;
@@ -84,7 +84,7 @@ pub(super) fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldError
     }
 }
 
-/// A pod for Linux has no options for Windows.
+/// A Linux pod has no Windows options.
 pub(super) fn no_windows_options(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const DETAIL: &str = "windows options cannot be set for a linux pod";
     let set = |holder: &Value| {

@@ -1,4 +1,4 @@
-//! What may change through a pod's subresources.
+//! Validation of updates through a pod's subresources.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::update::annotation_changes;
 use super::{MIRROR, metadata_and_spec, report_all};
 use crate::registry::pods::nano_quantity::NanoQuantity;
 
-/// The rules of a changed status (new, old).
+/// Validates a status update (new, old).
 pub(crate) fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     annotation_changes(new, old, errors);
     let path = FieldPath::new("status");
@@ -72,7 +72,7 @@ fn generation(object: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// A container that ended and is not to be restarted stays ended.
+/// A terminated container that is not restarted must stay terminated.
 fn transitions(
     new_status: &Value,
     old: &Value,
@@ -99,7 +99,7 @@ fn transitions(
 
 fn may_restart(spec: &Value, container: Option<&Value>, exit_code: i64) -> bool {
     let Some(container) = container else { return false };
-    // Rules about exit codes may restart what the policy alone would not.
+    // Rules on exit codes may restart containers that the policy alone would not.
     if !list(container, "restartPolicyRules").is_empty() {
         return true;
     }
@@ -141,7 +141,7 @@ fn shown_address(ip: &str) -> String {
     super::go_json::object(&[("IP", super::go_json::string(ip))])
 }
 
-/// The rules of added ephemeral containers (new, old).
+/// Validates added ephemeral containers (new, old).
 pub(crate) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if annotation(old, MIRROR).is_some() {
         let detail = "static pods do not support ephemeral containers";
@@ -162,7 +162,7 @@ pub(crate) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldE
     }
 }
 
-/// The rules of a resize (new, old).
+/// Validates a resize of a pod (new, old).
 pub(crate) fn resize(new: &Value, old: &Value, errors: &mut FieldErrors) {
     if annotation(old, MIRROR).is_some() {
         return errors.forbidden(&FieldPath::default(), "static pods cannot be resized");
@@ -214,7 +214,7 @@ fn resized_container(new: &Value, old: &Value, path: &FieldPath, errors: &mut Fi
     }
 }
 
-/// The spec without the amounts that a resize may change.
+/// Returns the spec without the amounts that a resize may change.
 fn sizeless(spec: &Value) -> Value {
     let mut rest = spec.clone();
     for field in ["initContainers", "containers"] {

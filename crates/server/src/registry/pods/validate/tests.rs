@@ -6,7 +6,7 @@ use super::*;
 
 mod changes;
 
-/// A pod that meets every rule, with `change` merged into its spec.
+/// Returns a valid pod with `change` merged into its spec.
 fn pod(change: Value) -> Value {
     let mut spec = json!({"containers": [{"name": "c", "image": "i"}]});
     for (field, value) in change.as_object().unwrap() {

@@ -1,4 +1,4 @@
-//! What of a pod may change.
+//! Validation of pod updates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ const IMMUTABLE: &str = "pod updates may not change fields other than \
     `spec.tolerations` (only additions to existing tolerations),\
     `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// The rules of a changed pod (new, old).
+/// Validates an update of a pod (new, old).
 pub(crate) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     metadata_and_spec(new, errors);
     annotation_changes(new, old, errors);
@@ -50,7 +50,7 @@ pub(crate) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The annotations that say how a pod came to be may not change.
+/// Annotations that record a pod's origin are immutable.
 pub(super) fn annotation_changes(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata").child("annotations");
     let all = |pod| -> BTreeMap<&str, &Value> {
@@ -81,7 +81,7 @@ pub(super) fn annotation_changes(new: &Value, old: &Value, errors: &mut FieldErr
     annotations(new, errors);
 }
 
-/// A deadline may be set and brought forward. False if the rest need not be looked at.
+/// A deadline may be set and shortened. Returns false if the other checks can be skipped.
 fn deadline(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) -> bool {
     let (new, old) = (int(new, "activeDeadlineSeconds"), int(old, "activeDeadlineSeconds"));
     match (new, old) {
@@ -105,7 +105,7 @@ fn deadline(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors
 }
 
 fn added_tolerations(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    // As text, in which fields are sorted: values cannot be hashed.
+    // Compared as text with sorted fields, because values cannot be hashed.
     let untimed = |toleration: &Value| {
         let mut rest = toleration.clone();
         set(&mut rest, "tolerationSeconds", None);
@@ -132,7 +132,7 @@ fn removed_gates(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldE
     }
 }
 
-/// The new spec with everything that may change set back: what is left must be the old spec.
+/// Returns the new spec with all mutable fields reset; the result must equal the old spec.
 fn without_mutable_fields(new: &Value, old: &Value) -> Value {
     let mut rest = new.clone();
     for field in ["containers", "initContainers"] {
@@ -150,7 +150,7 @@ fn without_mutable_fields(new: &Value, old: &Value) -> Value {
     rest
 }
 
-/// While gates keep it from being scheduled, a pod may become choosier about nodes.
+/// While scheduling gates hold a pod, its node constraints may be tightened.
 fn gated(rest: &mut Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let kept = entries(old, "nodeSelector").into_iter().all(|(key, value)| {
         rest.pointer("/nodeSelector").and_then(|all| all.get(key)) == Some(value)

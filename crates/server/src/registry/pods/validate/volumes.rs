@@ -1,4 +1,4 @@
-//! The volumes of a pod: each named once, each with exactly one source.
+//! Validation of a pod's volumes: unique names, and exactly one source each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use super::super::fields::{entries, flag, int, list, optional_text, part, text, 
 use super::super::nano_quantity::NanoQuantity;
 use super::{env, one_of, paths, projected, report_all, required, required_name};
 
-/// Checks all volumes; the valid ones, by name.
+/// Validates all volumes and returns the valid ones by name.
 pub(super) fn check<'a>(
     volumes: &'a [Value],
     pod_name: &str,
     path: &FieldPath,
     errors: &mut FieldErrors,
 ) -> BTreeMap<&'a str, &'a Value> {
-    // Without the pod's name there is no telling what its claims will be called.
+    // Without the pod's name, the names of its claims are unknown.
     let own_claims: BTreeSet<String> = volumes
         .iter()
         .filter(|volume| !pod_name.is_empty() && part(volume, "ephemeral").is_some())
@@ -51,8 +51,7 @@ pub(super) fn check<'a>(
     valid
 }
 
-/// A kind of volume source: its field, the two names that errors give it (upstream misspells
-/// some), and its rules.
+/// A volume source: its field, its two names in errors (upstream misspells some), and its rules.
 struct VolumeSourceRule {
     field: &'static str,
     in_forbidden: &'static str,
@@ -67,7 +66,7 @@ const fn source_kind(
     VolumeSourceRule { field, in_forbidden: field, in_path: field, rules }
 }
 
-/// In the order in which they are looked for: the first one counts, every other is one too many.
+/// In order of lookup: the first source counts, every other is an error.
 const SOURCES: [VolumeSourceRule; 30] = [
     source_kind("emptyDir", empty_dir),
     source_kind("hostPath", host_path),
@@ -233,7 +232,7 @@ fn partitioned_disk(disk: &Value, id: &str, path: &FieldPath, errors: &mut Field
     }
 }
 
-/// A Secret or ConfigMap as a volume.
+/// Validates a Secret or ConfigMap volume.
 fn keyed(source: &Value, name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     required(path, source, name, errors);
     paths::mode(&path.child("defaultMode"), int(source, "defaultMode"), errors);

@@ -1,4 +1,4 @@
-//! The rules, in tables.
+//! Table tests of the rules.
 
 use super::super::super::object_fields::tests::{change_refusals, refusals};
 use super::super::{CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING};

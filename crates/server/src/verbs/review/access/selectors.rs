@@ -1,4 +1,4 @@
-//! The selectors of a question about a list.
+//! Selectors in an access review.
 
 use serde_json::{Value, json};
 use windlass_api::selector::fields::{FieldRequirement, FieldSelector};
@@ -6,18 +6,18 @@ use windlass_api::selector::labels;
 
 use super::{text, texts};
 
-/// What is selected, as far as it can be read. Requirements hold together, so that leaving out one that
-/// cannot be read asks for more, and is safe.
+/// The valid selectors. Requirements are ANDed, so omitting an invalid one requests more access,
+/// which is safe.
 #[derive(Default)]
 pub(super) struct ReviewSelectors {
-    /// Field selector of the request; `None` if absent or unreadable.
+    /// Field selector of the request; `None` if absent or invalid.
     pub fields: Option<FieldSelector>,
     /// Errors of the requirements that were left out, for `status.evaluationError`.
     pub errors: Vec<String>,
 }
 
 impl ReviewSelectors {
-    /// Reads the selectors of `resourceAttributes`.
+    /// Parses the selectors of `resourceAttributes`.
     pub(super) fn parse(attributes: &Value) -> ReviewSelectors {
         let mut found = ReviewSelectors::default();
         let (fields, labels) = (&attributes["fieldSelector"], &attributes["labelSelector"]);
@@ -41,7 +41,7 @@ impl ReviewSelectors {
     }
 }
 
-/// The requirements that can be read, and whether there are others.
+/// Returns the valid requirements, and whether others were omitted.
 fn field_requirements(selector: &Value) -> (Vec<FieldRequirement>, bool) {
     let list = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
     if list.is_empty() {
@@ -55,7 +55,7 @@ fn field_requirements(selector: &Value) -> (Vec<FieldRequirement>, bool) {
     (read, failed)
 }
 
-/// Only one value, and only whether the field has it or not.
+/// Supports a single value, with equality or inequality only.
 fn field_requirement(requirement: &Value) -> Option<FieldRequirement> {
     let mut values = texts(&requirement["values"]);
     let equal = match text(&requirement["operator"]) {
@@ -67,7 +67,7 @@ fn field_requirement(requirement: &Value) -> Option<FieldRequirement> {
     Some(FieldRequirement { field: text(&requirement["key"]).to_owned(), equal, value })
 }
 
-/// How many requirements on labels can be read, and whether there are others.
+/// Returns the number of valid label requirements, and whether others were omitted.
 fn label_requirements(selector: &Value) -> (usize, bool) {
     let list = selector["requirements"].as_array().map_or(&[][..], Vec::as_slice);
     if list.is_empty() {

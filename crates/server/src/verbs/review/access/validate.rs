@@ -1,4 +1,4 @@
-//! The rules on questions about access.
+//! Validation of access reviews.
 
 use serde_json::Value;
 use windlass_api::field::{FieldErrors, FieldPath};
@@ -6,7 +6,7 @@ use windlass_api::names;
 
 use super::{text, texts};
 
-/// A question is about a resource or about a path.
+/// Requires either resource or non-resource attributes.
 pub(super) fn spec(spec: &Value, errors: &mut FieldErrors) {
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
     if resource.is_null() == path.is_null() {
@@ -15,7 +15,7 @@ pub(super) fn spec(spec: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// A question is about somebody.
+/// Requires a user or a group.
 pub(super) fn subject(spec: &Value, errors: &mut FieldErrors) {
     let user = text(&spec["user"]);
     if user.is_empty() && texts(&spec["groups"]).is_empty() {
@@ -24,7 +24,7 @@ pub(super) fn subject(spec: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// The selectors of a question about a resource.
+/// Validates the selectors in the resource attributes.
 pub(super) fn attributes(spec: &Value, errors: &mut FieldErrors) {
     let attributes = &spec["resourceAttributes"];
     let at = FieldPath::new("spec.resourceAttributes");
@@ -32,7 +32,8 @@ pub(super) fn attributes(spec: &Value, errors: &mut FieldErrors) {
     selector(&attributes["labelSelector"], &at.child("labelSelector"), label, errors);
 }
 
-/// Nothing but `allowed` stands in the metadata. The bookkeeping of fields is not the client's.
+/// Requires that metadata contains only `allowed` fields. Managed fields are ignored, because the
+/// server sets them.
 pub(super) fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: &mut FieldErrors) {
     let fields = metadata.as_object().into_iter().flatten();
     let empty = |value: &Value| match value {
@@ -50,7 +51,7 @@ pub(super) fn metadata(metadata: &Value, allowed: &[&str], words: &str, errors: 
     }
 }
 
-/// A question in a namespace is about a resource in it.
+/// Requires resource attributes in the namespace of the review.
 pub(super) fn local(question: &Value, errors: &mut FieldErrors) {
     let spec = &question["spec"];
     let (resource, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
@@ -91,7 +92,7 @@ fn selector(
     }
 }
 
-/// Operators that are not known are let through: a client may be newer than this server.
+/// Unknown operators are accepted: a client may be newer than this server.
 fn operator(requirement: &Value, at: &FieldPath, errors: &mut FieldErrors) {
     let (at, values) = (at.child("values"), texts(&requirement["values"]));
     match text(&requirement["operator"]) {

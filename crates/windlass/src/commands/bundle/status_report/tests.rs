@@ -32,7 +32,7 @@ fn metadata(value: Value) -> ObjectMeta {
     serde_json::from_value(value).unwrap()
 }
 
-/// A target as it should be.
+/// Returns metadata of an up-to-date target.
 fn target(bundle: &Bundle) -> ObjectMeta {
     let mut pool = CertificateSet::new(CertificateFilter::default(), NOW);
     pool.add(ROOT.as_bytes()).unwrap();

@@ -8,7 +8,7 @@ use windlass_pki::{CertificateAuthority, PrivateKey, Serial, Subject, SystemRand
 
 use super::*;
 
-/// An authority that signs itself.
+/// Creates a self-signed CA with this key.
 pub fn authority(name: &str, key: PrivateKey) -> CertificateAuthority {
     let now = OffsetDateTime::now_utc();
     let validity = Validity::new(now - Duration::HOUR, now + Duration::HOUR).unwrap();
@@ -29,7 +29,7 @@ fn set(number: u8, anchors: bool) -> CertificateFiles {
     }
 }
 
-/// What somebody finds who opens files by their names.
+/// Reads the files by name, as users of the certificate do.
 fn read_files(dir: &TempDir) -> BTreeMap<&'static str, String> {
     let read = |name| Some((name, fs::read_to_string(dir.path().join(name)).ok()?));
     FILES.into_iter().filter_map(read).collect()
@@ -63,14 +63,14 @@ fn a_set_replaces_another_as_a_whole() {
     let second = read_files(&dir);
     assert_eq!(second["tls.key"], "key 2");
     assert!(!second.contains_key("ca.crt"));
-    // One set, its link, and three links into it: nothing of the old one is left.
+    // One set, its link, and three links into it: the old set is gone.
     let names = entries(&dir);
     assert_eq!(names.len(), 5, "{names:?}");
     CertificateDir::open(dir.path()).unwrap().write(set(3, true)).unwrap();
     assert_eq!(read_files(&dir)["ca.crt"], "anchors 3");
 }
 
-/// What a run leaves that is killed after so many steps: nobody cleans up.
+/// Leaves the state of a run that is killed after this many steps, without cleanup.
 fn killed_after(steps: u8, dir: &TempDir) {
     let mut place = CertificateDir::open(dir.path()).unwrap();
     place.set.write(OsStr::new("tls.key"), b"new key", &access(KEY)).unwrap();
@@ -80,7 +80,7 @@ fn killed_after(steps: u8, dir: &TempDir) {
     if steps > 1 {
         symlink(&place.set_name, place.root.join(NEXT)).unwrap();
     }
-    // Keeps the drop from tidying up.
+    // Prevents the cleanup on drop.
     place.written = true;
 }
 
@@ -94,7 +94,7 @@ fn wherever_it_stops_the_old_set_stays() {
         assert_eq!(read_files(&dir), old, "{steps}");
         let sets = |dir| entries(dir).into_iter().filter(|name| name.starts_with(SETS)).count();
         assert_eq!(sets(&dir), 2, "{steps}");
-        // The next one finds the old set, and takes away the key that nobody has a certificate for.
+        // The next run finds the old set, and removes the key that has no certificate.
         let place = CertificateDir::open(dir.path()).unwrap();
         assert_eq!(place.renewable().unwrap().note.unwrap().signer, "example.com/1");
         place.write(set(2, true)).unwrap();
@@ -159,7 +159,7 @@ fn a_directory_swapped_by_another_user_is_not_written() {
     fs::create_dir(&home).unwrap();
     fs::create_dir(&victim).unwrap();
     let place = CertificateDir::open(&home.join("tls")).unwrap();
-    // The owner of the directory above replaces both, between two steps.
+    // The owner of the parent directory replaces both between two steps.
     fs::rename(home.join("tls").join(&place.set_name), home.join("set")).unwrap();
     symlink(&victim, home.join("tls").join(&place.set_name)).unwrap();
     fs::rename(home.join("tls"), home.join("moved")).unwrap();

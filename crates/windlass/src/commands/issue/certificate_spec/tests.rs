@@ -11,7 +11,7 @@ fn arguments(line: &str) -> IssueArgs {
     }
 }
 
-/// Words, with underscores for the spaces in them.
+/// Splits a line into words; underscores stand for spaces within a word.
 fn shell(line: &str) -> Vec<String> {
     line.split_whitespace().map(|word| word.replace('_', " ")).collect()
 }
@@ -88,7 +88,7 @@ fn renewal_requests_the_same_names() {
     let other = CertificateSpec::for_renewal(&there, &arguments(flags)).unwrap();
     assert_eq!((other.seconds, other.key_type), (Some(7200), KeyType::Rsa3072));
     assert_eq!(other.usages, ["server auth"]);
-    // Usages that one signer takes say nothing of another.
+    // Usages that one signer accepts need not be valid for another.
     let other =
         CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/b")).unwrap();
     assert_eq!(other.usages, ["digital signature", "server auth"]);

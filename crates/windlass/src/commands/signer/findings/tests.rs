@@ -17,7 +17,7 @@ use crate::expiry::MonitoredCertificate;
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 const NAME: &str = "a.b/c";
 
-/// A CA that ends after so long.
+/// Returns a CA that expires after this time.
 fn files(left: Span) -> SignerCa {
     let (from, until) = (NOW - Span::DAY, NOW + left);
     SignerCa::Files(Box::new(CaFiles {
@@ -44,7 +44,8 @@ fn with_files(ca: SignerCa, change: impl FnOnce(&mut CaFiles)) -> SignerCa {
     SignerCa::Files(files)
 }
 
-/// Kubernetes' own signers and one that signs requests for up to a day, and publishes.
+/// Returns inputs with the built-in signers and a custom one that issues certificates for up to a
+/// day and publishes its anchors.
 fn facts(ca: SignerCa) -> CheckInputs {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: a.b/c, publish: {}, \
         ca: {selfSigned: {directory: /nowhere/ca}}, requests: {usages: [any], maxDuration: 24h}}]}";
@@ -75,7 +76,7 @@ fn finding_lines(facts: &CheckInputs) -> Vec<String> {
     found.iter().map(line).collect()
 }
 
-/// What is in a data directory and no signer's.
+/// Certificates of the data directory that belong to no signer.
 #[test]
 fn certificates_of_the_server_itself_are_reported() {
     let directory = tempfile::tempdir().unwrap();
@@ -150,7 +151,7 @@ fn bundles_have_the_ca() {
     assert_eq!(foreign, [format!("{lacks}; it has another owner")]);
     let missing = "error a.b/c: trust bundle a.b:c:anchors does not exist on the server";
     assert_eq!(change(|seen| seen.bundles.clear()), [missing]);
-    // Whoever may not see bundles does not know.
+    // Without permission to list bundles, their state is unknown.
     let refused = change(|seen| {
         seen.bundles.clear();
         seen.bundle_access = ListOutcome::Forbidden("forbidden".into());
@@ -225,7 +226,7 @@ fn requests_that_wait_for_too_long_are_told() {
                 "error x.y/z: CertificateSigningRequests approved but not signed: 1, oldest a for 61s; {unknown}"
             )],
         ),
-        // Somebody else signs for it.
+        // Another process signs for it.
         (
             vec![
                 of("x.y/z", request("a", approve, 5)),
@@ -257,7 +258,7 @@ fn errors_come_first_and_trouble_is_one_finding() {
         ..signer_request("a", Api::Request, RequestState::ToSign, 99)
     };
     facts.server.as_mut().unwrap().requests = vec![stranger];
-    // The signer may be one of the file, so nothing is said of that.
+    // The signer may be defined in the file, so it is not reported as unknown.
     let stuck =
         "error x.y/z: CertificateSigningRequests approved but not signed: 1, oldest a for 99s";
     assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing", stuck]);
@@ -320,7 +321,7 @@ fn test_authority(name: &str) -> CertificateAuthority {
     windlass_testkit::ca_with_validity(name, validity)
 }
 
-/// A request with a certificate of this CA that ends after so long.
+/// Returns a request with a certificate of this CA that expires after this time.
 fn issued(name: &str, ca: &CertificateAuthority, left: Span) -> SignerRequest {
     let key = PrivateKey::generate().unwrap();
     let issued = issue_certificate(
@@ -338,7 +339,8 @@ fn issued(name: &str, ca: &CertificateAuthority, left: Span) -> SignerRequest {
     SignerRequest { chain, ..signer_request(name, Api::Request, RequestState::Issued, 50) }
 }
 
-/// The finding: both leaves are of a CA whose anchor has left the bundle, and nothing was wrong.
+/// Both leaves come from a CA whose anchor was removed from the bundle; earlier versions reported
+/// nothing.
 #[test]
 fn certificates_without_a_published_anchor_are_told() {
     let (old, new) = (test_authority("ca"), test_authority("ca"));
@@ -364,7 +366,7 @@ fn certificates_without_a_published_anchor_are_told() {
                 the last one (two) expires at 2026-06-02T11:00:00Z; renew them, or publish the \
                 anchor again";
     assert_eq!(finding_lines(&facts_with(vec![der(&new)], leaves())), [lost]);
-    // Of a signer that publishes nothing, nobody knows how it is trusted.
+    // For a signer that publishes nothing, the distribution of trust is unknown.
     let elsewhere = SignerRequest { signer: "x.y/z".into(), ..issued("one", &old, Span::HOUR) };
     assert_eq!(finding_lines(&facts_with(vec![der(&new)], vec![elsewhere])), [""; 0]);
 }

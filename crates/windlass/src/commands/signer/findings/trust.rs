@@ -1,4 +1,4 @@
-//! Whether what signers issue can be verified with what they publish.
+//! Checks whether issued certificates can be verified with the published anchors.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use crate::commands::signer::local_signers::LocalSigner;
 use crate::commands::signer::server::{ListOutcome, ServerSnapshot};
 use crate::commands::signer::signer_ca::SignerCa;
 
-/// At most this many nodes are named in a finding.
+/// Maximum number of nodes named in a finding.
 const NAMED: usize = 5;
 
-/// Certificates without a published anchor, and CAs that wait for theirs to arrive.
+/// Reports certificates without a published anchor, and CAs whose anchors are not delivered yet.
 pub fn findings(
     facts: &CheckInputs,
     seen: &ServerSnapshot,
     now: OffsetDateTime,
 ) -> Vec<SignerFinding> {
-    // Who may not see bundles does not know what is published.
+    // Without permission to list bundles, the published anchors are unknown.
     if seen.bundle_access != ListOutcome::Complete {
         return Vec::new();
     }
@@ -54,8 +54,8 @@ fn check_delivery_hold(
     Some(SignerFinding::error(known.name(), message))
 }
 
-/// By signer: certificates that are valid and lead to none of its published anchors. A signer that
-/// publishes nothing is trusted in other ways.
+/// Reports valid certificates, by signer, that chain to none of its published anchors. Signers that
+/// publish nothing are skipped: they distribute trust in other ways.
 fn check_unpublished_anchors(
     facts: &CheckInputs,
     seen: &ServerSnapshot,
@@ -82,7 +82,8 @@ fn check_unpublished_anchors(
     lost.into_iter().filter_map(|(signer, lost)| lost_anchor_finding(signer, &lost)).collect()
 }
 
-/// What a signer need not send along, if its files are here.
+/// Returns the intermediates of a signer, if its files are here; the signer may omit them from
+/// issued chains.
 fn intermediates(facts: &CheckInputs, signer: &str) -> Vec<ForeignCertificate> {
     let known = facts.known.iter().find(|known| known.name() == signer);
     let Some(SignerCa::Files(files)) = known.map(|known| &known.ca) else { return Vec::new() };

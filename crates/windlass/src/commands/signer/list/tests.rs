@@ -55,7 +55,7 @@ fn snapshot() -> ServerSnapshot {
     }
 }
 
-/// The words of the line of a signer.
+/// Returns the words in the line of a signer.
 fn row_words(text: &str, name: &str) -> Vec<String> {
     let mut lines = text.lines().map(|line| line.split("   ").map(str::trim));
     let line = lines.find_map(|mut line| (line.next()? == name).then_some(line));
@@ -72,7 +72,7 @@ fn every_name_has_a_line() {
         ["built-in", "<unknown>", "0", "1 (90s)", "2", "0", "<none>"]
     );
     assert_eq!(row_words(&text, "x.y/z"), ["unknown", "<unknown>", "1", "0", "0", "1", "<none>"]);
-    // Of several, the first that ends.
+    // Of several certificates, the first to expire counts.
     assert_eq!(
         row_words(&text, "x.y/b"),
         ["unknown", "40d", "0", "0", "0", "0", "x.y:b:one, x.y:b:two"]
@@ -95,7 +95,7 @@ fn without_a_server_nothing_is_counted() {
     let document = serde_json::to_value(&rows).unwrap();
     assert!(document[0].get("requests").is_none(), "{document}");
     assert_eq!(document[0]["ca"]["from"], "unknown");
-    // What nobody may see is not none, and what the server does not have is.
+    // Forbidden kinds are unknown; kinds that are not served count as none.
     let table = [
         (ListOutcome::Forbidden("no".into()), ListOutcome::Complete, ["-", "-"]),
         (ListOutcome::Complete, ListOutcome::Forbidden("no".into()), ["-", "-"]),

@@ -6,7 +6,7 @@ use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 
-/// A CA that is valid for this many hours from now.
+/// Creates a CA with a validity in hours relative to now.
 fn authority(name: &str, from: i64, until: i64) -> CertificateAuthority {
     let validity = Validity::new(NOW + Duration::hours(from), NOW + Duration::hours(until));
     windlass_testkit::ca_with_validity(name, validity.unwrap())
@@ -62,7 +62,8 @@ fn a_good_pair_tells_all_about_itself() {
     let SignerCa::Unusable(why) = pair.read(CaFileForm::One) else { panic!() };
     assert!(why.contains("more than one certificate"), "{why}");
 
-    // Without its root it is what others have to trust; and the time is for somebody else to judge.
+    // Without its root, the intermediate is the trust anchor; the validity period is checked
+    // elsewhere.
     let pair = TestCaPair::new(&between.certificate().to_pem(), &between, 0o600);
     let SignerCa::Files(files) = pair.read(CaFileForm::Chain) else { panic!() };
     assert_eq!(files.anchor, between.certificate().der().as_ref());

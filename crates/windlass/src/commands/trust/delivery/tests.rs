@@ -14,20 +14,21 @@ static ANCHORS: LazyLock<[String; 2]> = LazyLock::new(|| {
     })
 });
 
-/// A bundle of the signer `a.b/c`, with a label, and one of these certificates.
+/// Returns a bundle with a label and one of these certificates, of the signer `a.b/c` if its name
+/// has a colon.
 pub fn bundle(name: &str, label: &str, generation: i64, anchors: usize) -> TrustBundle {
     let labels = [("set".to_owned(), label.to_owned())].into();
     let signer = if name.contains(':') { "a.b/c" } else { "" };
     TrustBundle::new(name, generation, signer, labels, &ANCHORS[anchors])
 }
 
-/// What a node has that carries this.
+/// Returns the entry of this bundle in the report of a node.
 fn carried_bundle(bundle: &TrustBundle) -> Value {
     json!({"name": bundle.name, "generation": bundle.generation,
            "digest": digest_text(&bundle.anchors.digest())})
 }
 
-/// A source with these bundles in it; a name, or a value of the label.
+/// Returns a source that selects by name or label value and carries these bundles.
 fn source(select: &str, bundles: &[&TrustBundle]) -> Value {
     let mut source = json!({"volumes": ["ns/p/v"], "bundles":
         bundles.iter().map(|bundle| carried_bundle(bundle)).collect::<Vec<_>>()});
@@ -61,7 +62,7 @@ pub fn trust_state(bundles: Vec<TrustBundle>, reports: &[(&str, Value)]) -> Trus
     world
 }
 
-/// How far each has come: name, nodes, have, lacking, leftover, state.
+/// Formats each delivery: name, nodes, have, lacking, leftover, state.
 fn lines(world: &TrustState) -> Vec<String> {
     let nodes =
         |all: &[NodeVolumes]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
@@ -231,6 +232,6 @@ fn a_silent_node_has_nothing() {
     let why = found.lacking.iter().map(|at| at.volumes[0].message.as_str()).collect::<Vec<_>>();
     assert_eq!(why, ["node status Unknown since 2026-03-01T12:01:00Z", "the Node does not exist"]);
     assert!(found.lacking.iter().all(|at| at.state == Some(DeliveryShortfall::Silent)));
-    // What it had is still there.
+    // The earlier content is still there.
     assert_eq!(found.carriers.len(), 3);
 }

@@ -1,4 +1,4 @@
-//! What a node may ask certificates for.
+//! Certificate requests that a node may create.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -83,7 +83,7 @@ fn pod_request(changes: &[(&str, &str)]) -> Value {
     json!({"spec": spec})
 }
 
-/// The checks of a request for a pod's certificate, one by one.
+/// Tests each check of a pod certificate request.
 #[test]
 fn a_node_asks_for_certificates_of_pods_on_it() {
     let world = related_objects();

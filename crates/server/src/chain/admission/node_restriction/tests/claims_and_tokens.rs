@@ -1,4 +1,4 @@
-//! Claims on volumes, and tokens of service accounts.
+//! Volume claims and service account tokens.
 
 use super::*;
 
@@ -202,7 +202,7 @@ fn audiences_are_those_that_the_pod_asks_for() {
         (json!([claim("loose")]), json!(["vault"]), broken("persistentvolume \"lost\"")),
         (json!([ephemeral]), json!(["vault"]), String::new()),
         (json!([ephemeral]), json!(["other"]), no("other")),
-        // One that is found makes up for those that cannot be looked at.
+        // One match suffices, even if other volumes cannot be resolved.
         (json!([inline("x"), projected("vault")]), json!(["vault"]), String::new()),
         (json!([inline("x"), inline("x")]), json!(["vault"]), broken(lost)),
         (
@@ -216,7 +216,7 @@ fn audiences_are_those_that_the_pod_asks_for() {
             json!(["a", "b"]),
             "node may only request 0 or 1 audiences".to_owned(),
         ),
-        // Granted by a role.
+        // Granted by an RBAC role.
         (json!([]), json!(["granted"]), String::new()),
         (json!([]), json!(["granted", "granted"]), "node may only request 0 or 1 audiences".to_owned()),
     ] {

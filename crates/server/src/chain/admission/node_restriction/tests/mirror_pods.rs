@@ -1,4 +1,4 @@
-//! Pods: images of what the node runs by itself, their reports, their end.
+//! Mirror pods, pod status and pod deletion.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn create(pod: Value) -> String {
     .refusal_text()
 }
 
-/// A mirror pod with one thing changed: a JSON pointer, a value (`null` takes away), what is said.
+/// Cases: a JSON pointer, a value (`null` removes) and the expected refusal.
 #[test]
 fn a_new_pod_is_a_mirror_of_the_nodes_own() {
     assert_eq!(create(mirror()), "");
@@ -192,7 +192,7 @@ fn pods_are_ended_and_reported_on_where_they_run() {
         ("/pods", claims_mine, &mine, update),
         ("/pods", AdmissionOperation::Update(&theirs), &mine, update),
         ("/pods/status", claims_mine, &mine, ""),
-        // What is stored counts, not what the new object says.
+        // The stored object counts, not the submitted one.
         ("/pods/status", claims_mine, &theirs, ""),
         ("/pods/status", AdmissionOperation::Update(&theirs), &mine, status),
         ("/pods/status", AdmissionOperation::Update(&free), &mine, status),
@@ -233,7 +233,7 @@ fn pods_are_ended_and_reported_on_where_they_run() {
 fn evictions_go_by_the_stored_pod() {
     let pod = |node: &str| json!({"metadata": {"name": "p"}, "spec": {"nodeName": node}});
     let why = "node node-1 can only evict pods with spec.nodeName set to itself";
-    // The eviction names another pod than the path: the path counts.
+    // The eviction names another pod than the path; the path counts.
     let object = json!({"metadata": {"name": "mine"}});
     let others = [
         ("pods/ns/mine", pod("node-1")),

@@ -1,4 +1,4 @@
-//! The graph is what the caches are, however it got there.
+//! The graph always matches the caches, whatever changes led there.
 
 use super::super::graph::NodeGraph;
 use super::*;
@@ -49,8 +49,8 @@ fn nothing_is_left_of_what_went() {
     assert!(graph.is_empty(), "{graph:?}");
 }
 
-/// Pods come, change, move and go in an order that looks random; after every step the index answers
-/// what a walk over all pods answers.
+/// Pods are added, changed, moved and removed in pseudo-random order; after every step the index
+/// must agree with a walk over all pods.
 #[test]
 fn the_index_agrees_with_a_walk_over_all_pods() {
     let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
@@ -72,7 +72,7 @@ fn the_index_agrees_with_a_walk_over_all_pods() {
             world.put(&at, json!({"nodeName": name, "imagePullSecrets": secrets}));
             pods[which as usize] = Some((node, secret));
         }
-        // Now and then nobody asks for a while.
+        // Sometimes no query happens for a while.
         if random(3) == 0 {
             continue;
         }
@@ -85,7 +85,7 @@ fn the_index_agrees_with_a_walk_over_all_pods() {
     }
 }
 
-/// More changes than are taken in at a time, and more than the window keeps.
+/// More changes than one batch applies, and more than the window keeps.
 #[test]
 fn a_graph_that_fell_behind_is_made_anew() {
     let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
@@ -100,7 +100,7 @@ fn a_graph_that_fell_behind_is_made_anew() {
     assert!(world.is_allowed("/secrets ns s-pull"));
     world.delete(POD);
     world.put("/pods/ns/late", busy_pod("node-1"));
-    // From here on changes are known after this revision only.
+    // From here on, only changes after this revision are known.
     world.caches.finish_load(world.revision.get(), world.revision.get());
     assert!(world.is_allowed("/secrets ns s-pull") && world.is_allowed("/pods ns late"));
     world.delete("/pods/ns/late");
@@ -122,7 +122,7 @@ async fn the_graph_is_kept_warm_and_ends_with_the_authorizer() {
     let NodeAuthorizerFixture { authorizer, caches, .. } = world;
     drop(authorizer);
     caches.wake_watchers();
-    // The task may be at work with it still.
+    // The task may still be using it.
     while graph.upgrade().is_some() {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! One decision a line.
+//! Table tests, one decision per line.
 
 use super::*;
 
@@ -177,7 +177,7 @@ fn a_namespace_and_a_name_cannot_change_places() {
     assert!(!world.is_allowed(apart) && !world.is_allowed("/pods a/b c"));
 }
 
-/// Verb, what, selector, and why not; nothing for yes.
+/// Verb, target, selector, and the reason for refusal; `None` if allowed.
 type AuthorizationCase = (&'static str, &'static str, &'static str, Option<&'static str>);
 
 #[test]
@@ -564,7 +564,7 @@ fn only_nodes_are_nodes() {
         let decision = world.decide_as(&nobody, verb, at, "");
         assert_eq!(decision, Decision::NoOpinion(why.into()));
     }
-    // A pod without a node is not a pod of the node without a name.
+    // A pod without a node does not belong to a node with an empty name.
     world.put("/pods/ns/free", json!({}));
     assert!(!world.decide_as(&nobody, "get", "/pods ns free", "").is_allowed());
 }

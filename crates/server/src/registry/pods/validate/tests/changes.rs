@@ -1,4 +1,4 @@
-//! Changes of pods, and through their subresources.
+//! Updates of pods, also through their subresources.
 
 use super::*;
 
