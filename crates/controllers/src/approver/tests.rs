@@ -149,7 +149,7 @@ fn names_of_the_api_server_are_nobodys() {
         let judgement = evaluate(&asked, Some(&node), &ReservedNames::new([server]));
         assert!(matches!(judgement, ServingVerdict::Reserved(_)), "{server}: {judgement:?}");
         let (reason, message) = judgement.objection().unwrap();
-        assert!(reason == "ReservedName" && message.contains("by hand"), "{message}");
+        assert!(reason == "ReservedName" && message.contains("authorized approver"), "{message}");
     }
     assert_eq!(evaluate(&asked, Some(&node), &ReservedNames::new(["n2"])), ServingVerdict::Good);
 }

@@ -46,7 +46,7 @@ fn a_package_is_used_and_followed() {
     fs::write(&path, "{").unwrap();
     super::bundle_fixture::wait_for(|| {
         let log = scene.admin().server.place().log();
-        log.contains("the default package cannot be used").then_some(()).ok_or(log)
+        log.contains("default CA package rejected").then_some(()).ok_or(log)
     });
     scene.kubectl_ok(&["create", "namespace", "later"]);
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&two, &own]));
