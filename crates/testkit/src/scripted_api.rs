@@ -356,7 +356,7 @@ impl ScriptedApi {
         let (mut request, version) = (call.body.clone(), call.path.split('/').nth(3));
         let latency = {
             let mut state = self.state.lock().unwrap();
-            if let Err(refused) = state.check_new(&request, version, last_segment(&call.path)) {
+            if let Some(refused) = state.reject_new(&request, version, last_segment(&call.path)) {
                 return refused;
             }
             state.creating.0 += 1;
@@ -432,24 +432,25 @@ impl ScriptedApiState {
         self.always.iter().find(|(on, _)| *on == verb).map(|(_, fault)| *fault)
     }
 
-    fn check_new(
+    /// Returns the answer that rejects a new object, if it is rejected.
+    fn reject_new(
         &self,
         request: &Value,
         version: Option<&str>,
         plural: &str,
-    ) -> Result<(), HttpAnswer> {
+    ) -> Option<HttpAnswer> {
         let is_pod = plural == "podcertificaterequests";
         if is_pod && self.served != version {
-            return Err(failure(404, "the server could not find the requested resource"));
+            return Some(failure(404, "the server could not find the requested resource"));
         }
         if self.requests.contains_key(request["metadata"]["name"].as_str().unwrap()) {
-            return Err(failure(409, "AlreadyExists"));
+            return Some(failure(409, "AlreadyExists"));
         }
         if is_pod && !self.knows_stubs && request["spec"]["pkixPublicKey"].is_null() {
             let why = "spec.pkixPublicKey: Invalid value: \"\": must be valid";
-            return Err(failure(422, why));
+            return Some(failure(422, why));
         }
-        Ok(())
+        None
     }
 
     /// Gives a new object its UID and resource version.

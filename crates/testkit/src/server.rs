@@ -36,13 +36,16 @@ pub struct TestServer {
     dir: TempDir,
 }
 
+/// Adapts the server's options before it starts.
+type OptionsChange<'a> = Box<dyn FnOnce(&mut ServerOptions) + 'a>;
+
 /// What a [`TestServer`] is started with.
 #[derive(Default)]
 pub struct TestServerBuilder<'a> {
     dir: Option<TempDir>,
     store: Option<Arc<dyn Store>>,
     objects: Vec<(String, String)>,
-    change: Option<Box<dyn FnOnce(&mut ServerOptions) + 'a>>,
+    change: Option<OptionsChange<'a>>,
 }
 
 impl<'a> TestServerBuilder<'a> {

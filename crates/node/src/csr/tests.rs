@@ -213,7 +213,7 @@ async fn waits_through_broken_connections() {
                 server.until(|server| server.calls(verb) > 4).await;
                 server.cut_watches();
                 server.until(|server| server.calls("watch") > 1).await;
-                server.decide(&SigningPolicy::Sign(signer()));
+                server.decide(SigningPolicy::Sign(signer()));
                 std::future::pending().await
             };
             let outcome = tokio::select! {
@@ -232,7 +232,7 @@ async fn looks_by_itself_when_it_cannot_watch() {
             let server = ScriptedApi::new(SigningPolicy::Wait);
             let (asked, client) = (submit_with(&server, &key()).await.unwrap(), server.client());
             server.always(verb, fault);
-            server.decide(&SigningPolicy::Sign(signer()));
+            server.decide(SigningPolicy::Sign(signer()));
             // The state that the list would have returned.
             if verb == "watch" {
                 server.edit(&asked.name, |request| request["status"] = json!({}));
@@ -240,7 +240,7 @@ async fn looks_by_itself_when_it_cannot_watch() {
             let began = Instant::now();
             let later = async {
                 server.until(|server| server.calls(verb) > 0).await;
-                server.decide(&SigningPolicy::Sign(signer()));
+                server.decide(SigningPolicy::Sign(signer()));
                 std::future::pending().await
             };
             let outcome = tokio::select! {

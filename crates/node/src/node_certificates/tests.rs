@@ -71,7 +71,7 @@ async fn a_restart_goes_on_where_it_was() {
     }
     let running = node.start();
     running.until(is_waiting).await;
-    node.server.decide(&SigningPolicy::Sign(node.signer(Span::DAY)));
+    node.server.decide(SigningPolicy::Sign(node.signer(Span::DAY)));
     let held = running.ready().await;
     assert_eq!(node.server.created_keys(), [held.key().public_key().as_der()]);
     running.kill().await;
@@ -97,7 +97,7 @@ async fn a_request_that_nobody_decides_is_not_made_again() {
     assert!(trouble.message.ends_with("still waiting to be approved"), "{trouble}");
     let not_ready = running.manager.ready(Duration::from_secs(300)).await.unwrap_err();
     assert_eq!(not_ready.trouble, Some(trouble));
-    node.server.decide(&SigningPolicy::Sign(node.signer(Span::DAY)));
+    node.server.decide(SigningPolicy::Sign(node.signer(Span::DAY)));
     running.ready().await;
     running.until(|report| report.trouble.is_none()).await;
 }
@@ -150,7 +150,7 @@ async fn a_request_that_is_deleted_or_replaced_is_noticed() {
     running.until(is_pausing).await;
     running.until(is_waiting).await;
     assert_eq!(node.server.created().len(), 2, "the one that is there will do");
-    node.server.decide(&SigningPolicy::Sign(node.signer(Span::DAY)));
+    node.server.decide(SigningPolicy::Sign(node.signer(Span::DAY)));
     running.ready().await;
 }
 
@@ -202,7 +202,7 @@ async fn waits_through_everything_a_server_does() {
             let running = node.start();
             node.server.until(|server| server.created().len() == 1).await;
             sleep(Duration::from_secs(3600)).await;
-            node.server.decide(&SigningPolicy::Sign(node.signer(Span::DAY)));
+            node.server.decide(SigningPolicy::Sign(node.signer(Span::DAY)));
             node.server.heal();
             let healed = Instant::now();
             running.ready().await;

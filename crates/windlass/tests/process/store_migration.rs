@@ -290,7 +290,7 @@ async fn raised_revisions_stop_a_server_and_are_kept() {
     let status = replica.wait(PATIENCE).expect("it ends");
     assert!(!status.success());
     let log = replica.place().log();
-    assert!(log.contains("were changed; restart"), "{log}");
+    assert!(log.contains("was changed; restart"), "{log}");
 
     let replica = server(replica.kill(), [etcd_flag(&etcd)]);
     let new = get(&replica.http(), path).await;

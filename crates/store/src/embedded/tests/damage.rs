@@ -118,7 +118,7 @@ async fn missing_files_are_noticed() {
     let crashed = StoreFiles::crashed().await;
     let closed = StoreFiles::closed().await;
     let cases: [(&StoreFiles, &[&str], &str); 4] = [
-        (&crashed, &["windlass.db"], "is missing, but its write-ahead log is there"),
+        (&crashed, &["windlass.db"], "is missing, but its write-ahead log exists"),
         (&crashed, &["windlass.db-wal"], "was acknowledged"),
         (&crashed, &["windlass.db", "windlass.db-wal"], "it is missing, but revision"),
         (&closed, &["windlass.db"], "it is missing, but revision"),

@@ -135,6 +135,6 @@ async fn a_feed_that_missed_a_new_count_fails() {
     way.reconnect();
     let failed = tokio::time::timeout(Duration::from_secs(30), store.failed()).await;
     let Ok(Error::Failed { what }) = failed else { panic!("{failed:?}") };
-    assert!(what.ends_with("were changed"), "{what}");
+    assert!(what.ends_with("was changed"), "{what}");
     assert!(resets.try_recv().is_err(), "nothing was told");
 }

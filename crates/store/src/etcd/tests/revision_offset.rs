@@ -50,7 +50,7 @@ async fn raising_starts_above_all_reported_revisions() {
 
     // A store with the old offset notices, and stops.
     let Error::Failed { what } = store.failed().await else { panic!("another failure") };
-    assert!(what.ends_with("were changed"), "{what}");
+    assert!(what.ends_with("was changed"), "{what}");
     assert_eq!(store.commit(put("k", "2")).await, Err(Error::Failed { what }));
 
     let store = EtcdStore::open(options.clone()).unwrap();
@@ -82,7 +82,7 @@ async fn a_changed_meta_key_fails_the_store() {
         store.commit(put("k", "1")).await.unwrap();
         overwrite_meta_key(&store, text).await;
         let Error::Failed { what } = store.failed().await else { panic!("another failure") };
-        assert!(what.ends_with("were changed"), "{what}");
+        assert!(what.ends_with("was changed"), "{what}");
         let opened = EtcdStore::open(options);
         match case {
             0 => assert_eq!(

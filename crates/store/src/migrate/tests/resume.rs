@@ -72,7 +72,7 @@ fn an_interrupted_import_can_be_taken_back() {
         let store = open(&place).unwrap();
         assert_eq!(objects(store.as_ref()), Objects::new());
         drop(store);
-        assert!(refusal_message(undo_import(&place)).contains("holds no import"));
+        assert!(refusal_message(undo_import(&place)).contains("has no unfinished import"));
     }
     // After an undo, an etcd accepts another import.
     let etcd = world.etcd("/new");
