@@ -364,15 +364,8 @@ async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
             request.and_then(|request| condition(request, "windlass.dev/SigningDelayed"));
         condition.is_some_and(|delayed| delayed.reason.as_deref() == Some("SignerExpired"))
     };
-<<<<<<< ours
-    let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
-    let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
-    assert_eq!(told.reason.as_deref(), Some("SignerExpired"));
-    // A key that does not match the certificate, then one that does.
-=======
     wait_until(&api, "waits", "be delayed by the expired CA", expired).await;
-    // A key that does not belong to the certificate, and then one that does.
->>>>>>> theirs
+    // A key that does not match the certificate, then one that does.
     let new = authority("new", 99);
     write_ca(site.files.path(), &new, &[]);
     let other = PrivateKey::generate().unwrap();
