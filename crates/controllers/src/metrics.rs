@@ -22,11 +22,9 @@ pub(crate) const ACCOUNTS: &str = "serviceaccount";
 pub(crate) const NODE_LIFECYCLE: &str = "node_lifecycle_controller";
 /// Queue of pods without a node.
 pub(crate) const UNSCHEDULED: &str = "unscheduled_pod";
-/// Queue of aggregated ClusterRoles.
 pub(crate) const AGGREGATION: &str = "ClusterRoleAggregator";
 /// Queue of CertificateSigningRequests without an approval.
 pub(crate) const APPROVING: &str = "csrapproving";
-/// Queue of approved CertificateSigningRequests.
 pub(crate) const SIGNING: &str = "csrsigning";
 /// Queue of PodCertificateRequests without a certificate.
 pub(crate) const POD_SIGNING: &str = "podcertificatesigning";
@@ -38,7 +36,6 @@ pub(crate) const ROOT_CA: &str = "root_ca_cert_publisher";
 pub(crate) const TRUST_BUNDLE: &str = "ca_cert_publisher_cluster_trust_bundles";
 /// Queue of the ClusterTrustBundles of custom signers.
 pub(crate) const ANCHORS: &str = "signer_trust_bundles";
-/// Queue of trust-manager Bundles.
 pub(crate) const BUNDLES: &str = "bundles";
 
 const QUEUES: [&str; 14] = [

@@ -41,7 +41,7 @@ const MISSING: Duration = Duration::from_secs(300);
 /// Longest delay until the next reconciliation, because clocks can be set.
 const FAR: time::Duration = time::Duration::DAY;
 
-/// Reconciles Bundles.
+/// Reconciles one Bundle at a time.
 pub struct BundleReconciler {
     /// Cache of all watched objects, filled by the watches.
     pub cache: BundleCache,
@@ -68,7 +68,6 @@ pub struct BundleReconciler {
 /// Encoded apply bodies, by target kind.
 type Bodies = BTreeMap<TargetKind, Vec<u8>>;
 
-/// Result of one operation.
 enum StepOutcome {
     Applied,
     /// The target does not need the operation any more.

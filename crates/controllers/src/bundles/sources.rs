@@ -137,7 +137,6 @@ pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
     GatherResult { sources, result }
 }
 
-/// Content of one source.
 struct SourceCertificates {
     certificates: CertificateSet,
     objects: u64,

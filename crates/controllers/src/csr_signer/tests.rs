@@ -11,7 +11,6 @@ use windlass_testkit::{PATIENCE, TestServer, ca_with_validity, write_ca};
 use super::*;
 use windlass_runtime::csr::{APPROVED, certificate, condition};
 
-/// Longer than any test.
 const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));
 
 /// Writes a CA pair to a directory; it is valid for `days` from now.

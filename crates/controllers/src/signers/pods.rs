@@ -111,7 +111,6 @@ async fn sign(
     tokio::join!(watch, join_all(wakers), run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
-/// A signer of PodCertificateRequests.
 struct PodCertificateIssuer {
     name: String,
     profile: PodProfile,

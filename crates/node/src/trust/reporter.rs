@@ -82,7 +82,7 @@ impl NodeTrustReporter {
 
     /// Keeps the report up to date. Never returns.
     pub async fn run(self, mut reports: watch::Receiver<VolumeReports>) {
-        let mut pauses = RetryState::default();
+        let mut pauses = ReportRetryState::default();
         let (mut there, mut owner) = self.begin(&mut pauses).await;
         let earlier =
             there.as_ref().map(|there| PreviousReport::new(&there.status)).unwrap_or_default();
@@ -120,7 +120,7 @@ impl NodeTrustReporter {
     }
 
     /// Reads the existing report and the UID of the Node, with retries.
-    async fn begin(&self, pauses: &mut RetryState) -> (Option<StoredNodeTrust>, String) {
+    async fn begin(&self, pauses: &mut ReportRetryState) -> (Option<StoredNodeTrust>, String) {
         loop {
             let found = match self.fetch().await {
                 Ok(found) => self.owner().await.map(|owner| (found, owner)),
@@ -167,7 +167,7 @@ impl NodeTrustReporter {
     async fn refetch(
         &self,
         there: Option<StoredNodeTrust>,
-        pauses: &mut RetryState,
+        pauses: &mut ReportRetryState,
     ) -> Option<StoredNodeTrust> {
         match self.fetch().await {
             Ok(found) => found,
@@ -277,12 +277,12 @@ impl NodeTrustError {
 
 /// Number of failures, and whether they were logged.
 #[derive(Default)]
-struct RetryState {
+struct ReportRetryState {
     failures: u32,
     told: bool,
 }
 
-impl RetryState {
+impl ReportRetryState {
     /// Waits after a failure, and logs the first one.
     async fn back_off(&mut self, reporter: &NodeTrustReporter, failure: &NodeTrustError) {
         let (random, node) = ((reporter.random)(), &reporter.node);

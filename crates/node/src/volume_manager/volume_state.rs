@@ -23,7 +23,7 @@ pub const DISK_RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duratio
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumeState {
     /// The directory was not inspected since the process started; the inspection may have failed.
-    Uninspected(Option<DiskFailure>),
+    Uninspected(Option<VolumeDiskFailure>),
     /// The definition is invalid. Files of an earlier definition stay.
     Invalid { reason: BlockedReason, files: Option<VolumeFiles> },
     /// Inspected, and not planned yet. Files are those of an earlier process.
@@ -33,7 +33,7 @@ pub enum VolumeState {
     /// A source is missing or invalid. Retried when it changes.
     Blocked { reason: BlockedReason, files: Option<VolumeFiles> },
     /// The disk failed. Retried with backoff.
-    Failed { failure: DiskFailure, files: Option<VolumeFiles> },
+    Failed { failure: VolumeDiskFailure, files: Option<VolumeFiles> },
     /// The pod was deleted before the first write. The volume is not created any more.
     Abandoned,
 }
@@ -45,7 +45,7 @@ pub enum VolumeEvent {
     Inspected { files: Option<VolumeFiles>, invalid: Option<BlockedReason> },
     /// The planned files are on the disk.
     Written(VolumeFiles),
-    /// Planning failed.
+    /// Planning failed; files stay unchanged.
     Blocked(BlockedReason),
     /// The disk failed at this monotonic time; `random` spreads the retries.
     DiskFailed { reason: String, now: Duration, random: f64 },
@@ -74,14 +74,14 @@ pub struct LastWrite {
 
 /// Consecutive failures of the disk.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DiskFailure {
+pub struct VolumeDiskFailure {
     pub reason: BlockedReason,
     pub attempts: u32,
     /// Monotonic time of the next attempt.
     pub retry_at: Duration,
 }
 
-impl DiskFailure {
+impl VolumeDiskFailure {
     fn next(before: Option<&Self>, reason: String, now: Duration, random: f64) -> Self {
         let attempts = before.map_or(0, |failure| failure.attempts);
         Self {
@@ -101,7 +101,12 @@ impl VolumeState {
                 None => Self::Pending(files),
             },
             (Self::Uninspected(before), VolumeEvent::DiskFailed { reason, now, random }) => {
-                Self::Uninspected(Some(DiskFailure::next(before.as_ref(), reason, now, random)))
+                Self::Uninspected(Some(VolumeDiskFailure::next(
+                    before.as_ref(),
+                    reason,
+                    now,
+                    random,
+                )))
             }
             (
                 state @ (Self::Uninspected(_) | Self::Invalid { .. } | Self::Abandoned),
@@ -114,7 +119,7 @@ impl VolumeState {
                 Self::Blocked { reason, files: state.into_files() }
             }
             (state, VolumeEvent::DiskFailed { reason, now, random }) => {
-                let failure = DiskFailure::next(state.failure(), reason, now, random);
+                let failure = VolumeDiskFailure::next(state.failure(), reason, now, random);
                 let files = state.into_files();
                 // The failed write may have left partial content.
                 let files = files.map(|files| VolumeFiles { last_write: None, ..files });
@@ -158,7 +163,7 @@ impl VolumeState {
     }
 
     /// Returns the disk failure that is being retried.
-    pub fn failure(&self) -> Option<&DiskFailure> {
+    pub fn failure(&self) -> Option<&VolumeDiskFailure> {
         match self {
             Self::Uninspected(failure) => failure.as_ref(),
             Self::Failed { failure, .. } => Some(failure),
@@ -204,9 +209,9 @@ mod tests {
         VolumeFiles { last_write, ..VolumeFiles::default() }
     }
 
-    fn failure(text: &str, attempts: u32) -> DiskFailure {
+    fn failure(text: &str, attempts: u32) -> VolumeDiskFailure {
         let retry_at = NOW + DISK_RETRY.delay(attempts - 1, 0.5);
-        DiskFailure { reason: reason(text), attempts, retry_at }
+        VolumeDiskFailure { reason: reason(text), attempts, retry_at }
     }
 
     #[test]
@@ -268,7 +273,7 @@ mod tests {
     fn mount_states() {
         let message = reason("no a").failed_mount("v");
         let blocked = |files| VolumeState::Blocked { reason: reason("no a"), files };
-        let failed = DiskFailure { reason: reason("no a"), attempts: 1, retry_at: NOW };
+        let failed = VolumeDiskFailure { reason: reason("no a"), attempts: 1, retry_at: NOW };
         let table = [
             (VolumeState::Uninspected(None), Some(MountState::Unknown)),
             (VolumeState::Uninspected(Some(failed)), Some(MountState::Failed(message.clone()))),

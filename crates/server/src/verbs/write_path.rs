@@ -52,7 +52,6 @@ pub(crate) struct WriteResult {
     pub warnings: Vec<String>,
 }
 
-/// Outcome of a deletion.
 pub(crate) enum DeleteOutcome {
     /// The object is gone; its last state.
     Removed(Arc<Object>),

@@ -12,7 +12,6 @@ use windlass_pki::pem;
 use super::print;
 use crate::cli::ApiServerArgs;
 
-/// Timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Timeout of connecting. Shorter than that of a request, so that the error names the server.

@@ -19,10 +19,8 @@ use view::CsrView;
 
 pub use text::{names_summary, object, summarize};
 
-/// A CertificateSigningRequest.
 pub type CsrObject = CertificateSigningRequest;
 
-/// Page size of lists.
 const PAGE: u32 = 500;
 
 pub fn run(command: CsrCommand) -> Result<()> {

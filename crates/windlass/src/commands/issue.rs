@@ -36,7 +36,6 @@ use certificate_dir::{CertificateDir, CertificateFiles};
 use certificate_spec::CertificateSpec;
 use progress::WaitProgress;
 
-/// Prefix of generated names.
 const PREFIX: &str = "csr-";
 
 pub fn run(arguments: IssueArgs) -> Result<()> {

@@ -12,7 +12,6 @@ use windlass_testkit::{PATIENCE, TestServer, ca_with_validity, write_ca};
 use super::*;
 use crate::signers::config::{SignerConfig, SignersConfig};
 
-/// Longer than any test.
 const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));
 const STUB: &[u8] =
     include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");

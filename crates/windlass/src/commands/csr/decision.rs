@@ -14,7 +14,6 @@ use crate::commands::api_client;
 /// Attempts to write while the request changes concurrently.
 const ATTEMPTS: usize = 10;
 
-/// Decision of an approver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CsrDecision {
     Approve,
@@ -46,7 +45,6 @@ impl CsrDecision {
         }
     }
 
-    /// Participle for messages.
     pub const fn done(self) -> &'static str {
         match self {
             Self::Approve => "approved",

@@ -54,7 +54,6 @@ pub enum DecodeOutcome<T> {
     Unreadable { error: String },
 }
 
-/// Decoded PKCS#10 request.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CsrContents {
@@ -79,7 +78,6 @@ pub struct IssuedCertificate {
     pub issuer: String,
     pub not_before: String,
     pub not_after: String,
-    /// Remaining validity as text.
     #[serde(skip)]
     pub validity: String,
     pub key: String,

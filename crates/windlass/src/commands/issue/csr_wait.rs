@@ -16,7 +16,6 @@ use crate::commands::{InterruptedError, api_client};
 const FRAME: Duration = Duration::from_millis(120);
 /// Polling interval for users without permission to watch.
 const POLL: Duration = Duration::from_secs(1);
-/// Stands for no timeout.
 const UNLIMITED: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// Waits for the certificate of this request. A timeout of zero means none.

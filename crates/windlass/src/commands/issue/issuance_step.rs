@@ -7,7 +7,6 @@ use windlass_runtime::csr::{self, CsrState};
 use crate::commands::csr::CsrObject;
 use crate::commands::print::plain;
 
-/// Progress of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IssuanceStep {
     /// Waits for approval; with the reason of a delay, if a controller reports one.
@@ -34,7 +33,6 @@ pub fn step(request: &CsrObject) -> IssuanceStep {
 }
 
 impl IssuanceStep {
-    /// Describes the state.
     pub fn text(&self, name: &str, signer: &str) -> String {
         let delayed = |delay: &Option<String>| match delay {
             Some(why) => format!(" ({why})"),

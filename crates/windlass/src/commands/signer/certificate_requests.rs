@@ -17,7 +17,6 @@ use crate::commands::csr::view;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignerRequest {
     pub signer: String,
-    /// `NAMESPACE/NAME` for PodCertificateRequests.
     pub name: String,
     pub api: RequestApi,
     pub state: RequestState,
@@ -29,7 +28,6 @@ pub struct SignerRequest {
     pub chain: Option<String>,
 }
 
-/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestApi {
     Request,
@@ -39,7 +37,6 @@ pub enum RequestApi {
 /// State of a request of either kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestState {
-    /// Pending approval.
     ToApprove,
     /// Approved and not yet signed.
     ToSign,

@@ -22,7 +22,6 @@ use windlass_runtime::watch::{
 use super::delivery::{NodeReport, NodeState, TrustState};
 use crate::commands::{api_client, print};
 
-/// Page size of lists.
 const PAGE: u32 = 500;
 /// Time for which changes are gathered before they are evaluated: nodes report together.
 const GATHER: Duration = Duration::from_millis(100);
