@@ -1,7 +1,7 @@
 //! Client-side runtime: what every client of the Kubernetes API in Windlass needs, written once.
 //!
 //! It stands between the libraries (`api`, `pki`, `store`) and the parts (`server`, `controllers`, `node`, the binary), and knows
-//! no controller and no volume. The server uses `durable`, `file_watch` and `metrics` only.
+//! no controller and no volume. The server uses `metrics` only; the binary reloads its files.
 //!
 //! | module | holds |
 //! |---|---|
