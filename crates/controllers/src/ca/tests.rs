@@ -163,7 +163,7 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
         [&[&ca, &root], &[&ca, &root, &middle], &[&middle, &ca], &[&ca, &middle, &old]];
     for certificates in bad {
         let error = source(certificates).error().unwrap();
-        assert!(error.contains("have not issued one another"), "{error}");
+        assert!(error.contains("are not in order of issuance"), "{error}");
     }
 }
 

@@ -218,7 +218,7 @@ fn check_reports_problems() {
     assert_eq!(code, Some(1));
     let told = windlass_fails(&admin, &["signer", "list", "--data-dir", "data"]);
     assert!(
-        told.contains("signers.yaml:9:18: ") && told.contains("signers.yaml:13:72: "),
+        told.contains("signers.yaml:9:18: ") && told.contains("signers.yaml:13:70: "),
         "{told}"
     );
     // Built-in signers need no file.

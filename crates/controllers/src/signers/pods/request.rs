@@ -103,8 +103,9 @@ impl PendingPodRequest {
         };
         let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
         if account.unwrap_or("default") != service_account_name {
-            let message =
-                format!("pod {namespace}/{pod_name} does not run as {service_account_name}");
+            let message = format!(
+                "pod {namespace}/{pod_name} does not run as service account {service_account_name}"
+            );
             return Err(UnsignablePodRequest::NotPermitted(message));
         }
         Ok(VerifiedPodRequest { request: self, key, pod })

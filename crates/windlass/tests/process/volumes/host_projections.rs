@@ -160,7 +160,7 @@ fn a_mistake_in_the_file_changes_nothing() {
     let (before, good) = (files(&tls), read(&file));
 
     fs::write(&file, good.replace("keyPath: web.pem", "keyPath: web.key")).unwrap();
-    let wrong = "projections.yaml:15:47: projections[0].keystores[1].keyPath: \"web.key\" is not a file of this volume";
+    let wrong = "projections.yaml:15:51: projections[0].keystores[1].keyPath: \"web.key\" is not a file of this volume";
     let problem = |said: &serde_json::Value| said["volumes"]["fileProblem"].clone();
     let said =
         world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
