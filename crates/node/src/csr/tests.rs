@@ -70,7 +70,7 @@ async fn submits_once_per_key() {
     // The request is deleted between the conflict and the read.
     server.fault("get", InjectedFault::Status(404));
     let gone = submit_with(&server, &other).await.unwrap_err();
-    assert!(gone.to_string().contains("409"), "{gone}");
+    assert!(gone.to_string().contains("AlreadyExists"), "{gone}");
 }
 
 #[tokio::test(start_paused = true)]
