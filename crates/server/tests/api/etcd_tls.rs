@@ -135,11 +135,15 @@ async fn only_who_has_the_right_certificates_gets_in() {
             },
             "invalid peer certificate: UnknownIssuer",
         ),
-        ("no certificate", EtcdTlsFiles { ca: ca.clone(), identity: None }, "and none was given"),
+        (
+            "no certificate",
+            EtcdTlsFiles { ca: ca.clone(), identity: None },
+            "and none is configured",
+        ),
         (
             "a certificate of another authority",
             EtcdTlsFiles { ca: ca.clone(), identity: Some(another.clone()) },
-            "may not accept the client certificate",
+            "may reject the client certificate",
         ),
         (
             "a key that is another's",
