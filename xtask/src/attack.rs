@@ -125,8 +125,7 @@ pub fn run(root: &Path, args: &AttackArgs) -> Result<()> {
         None => Some(build(root, args.debug)?),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let wanted =
-        |attack: &&AttackScenario| args.only.as_deref().is_none_or(|only| only == attack.name);
+    let wanted = |attack: &&AttackScenario| args.only.as_deref().is_none_or(|only| only == attack.name);
     let (mut reports, mut failures) = (Vec::new(), Vec::new());
     for attack in ATTACKS.iter().filter(wanted) {
         eprintln!("attack: {}", attack.name);
@@ -275,8 +274,7 @@ mod tests {
     use super::*;
 
     fn report(worst: u64, failed: usize, grown: u64) -> AttackReport {
-        let phase =
-            |worst| PhaseLatencies { worst: Duration::from_millis(worst), count: 10, failed };
+        let phase = |worst| PhaseLatencies { worst: Duration::from_millis(worst), count: 10, failed };
         AttackReport {
             name: "test",
             took: Duration::ZERO,

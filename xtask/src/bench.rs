@@ -77,10 +77,8 @@ impl BenchContext {
     }
 }
 
-type MeasureFn = for<'a> fn(
-    &'a BenchContext,
-    &'a mut ResultTable,
-) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+type MeasureFn =
+    for<'a> fn(&'a BenchContext, &'a mut ResultTable) -> Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 
 /// Groups of rows, in table order.
 const GROUPS: &[(&str, MeasureFn)] = &[
@@ -114,8 +112,8 @@ pub fn run(root: &Path, args: &BenchArgs) -> Result<()> {
     if args.only.as_deref() == Some(REPLICAS) && !args.etcd {
         bail!("only servers on etcd can have replicas: add --etcd");
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| root.join("target"), |dir| root.join(dir));
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |dir| root.join(dir));
     match &args.server {
         Some(binary) => drive(args, binary, &target),
         None => build_and_rerun(root, args, &target),
@@ -171,17 +169,14 @@ fn drive(args: &BenchArgs, binary: &Path, target: &Path) -> Result<()> {
         };
         if wanted {
             eprintln!("bench: {name}");
-            let etcd =
-                args.etcd.then(|| EtcdCluster::start(args.etcd_members, ETCD)).transpose()?;
+            let etcd = args.etcd.then(|| EtcdCluster::start(args.etcd_members, ETCD)).transpose()?;
             let bench = BenchContext {
                 args: args.clone(),
                 binary: binary.to_path_buf(),
                 scratch: scratch.path().to_path_buf(),
                 etcd,
             };
-            runtime
-                .block_on(measure(&bench, &mut table))
-                .with_context(|| format!("group {name}"))?;
+            runtime.block_on(measure(&bench, &mut table)).with_context(|| format!("group {name}"))?;
         }
     }
     table.print();

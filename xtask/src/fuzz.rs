@@ -45,9 +45,8 @@ pub fn run(root: &Path, args: &FuzzArgs) -> Result<()> {
             .arg(format!("-max_len={MAX_BYTES}"))
             .args(["-timeout=10", "-print_final_stats=1"])
             .current_dir(root);
-        succeed(without_cargo(&mut fuzz)).with_context(|| {
-            format!("{name} found something: the input is under fuzz/artifacts/{name}")
-        })?;
+        succeed(without_cargo(&mut fuzz))
+            .with_context(|| format!("{name} found something: the input is under fuzz/artifacts/{name}"))?;
     }
     println!("xtask fuzz: {} targets, nothing found", chosen.len());
     Ok(())
@@ -73,10 +72,7 @@ fn available() -> Result<()> {
     let mut nightly = Command::new("cargo");
     nightly.args(["+nightly", "--version"]).stdout(Stdio::null()).stderr(Stdio::null());
     let there = without_cargo(&mut nightly).status().is_ok_and(|status| status.success());
-    ensure!(
-        there,
-        "libFuzzer needs a nightly compiler; install it with `rustup toolchain install nightly`"
-    );
+    ensure!(there, "libFuzzer needs a nightly compiler; install it with `rustup toolchain install nightly`");
     Ok(())
 }
 

@@ -44,10 +44,7 @@ pub fn run(root: &Path, args: &TestArgs) -> Result<()> {
     doc.args(["test", "--workspace", "--no-fail-fast", "--doc"]);
     count.add(&mut doc, &tools, args)?;
 
-    println!(
-        "xtask test: {} passed, {} failed, {} skipped",
-        count.passed, count.failed, count.skipped
-    );
+    println!("xtask test: {} passed, {} failed, {} skipped", count.passed, count.failed, count.skipped);
     // Runs alone on the machine, because it measures latency.
     let withstood = match args.filter {
         None => attack::run(root, &attack::AttackArgs::debug()),
@@ -94,8 +91,7 @@ impl TestCount {
         let shown = format!("{runner:?}");
         let mut child = runner.spawn().with_context(|| format!("cannot run {shown}"))?;
         let (lines, received) = channel();
-        let out =
-            child.stdout.take().map(|pipe| forward_lines(pipe, std::io::stdout(), lines.clone()));
+        let out = child.stdout.take().map(|pipe| forward_lines(pipe, std::io::stdout(), lines.clone()));
         let err = child.stderr.take().map(|pipe| forward_lines(pipe, std::io::stderr(), lines));
         for line in received {
             self.read(&line);

@@ -90,8 +90,7 @@ fn names(file: &Path, findings: &mut Vec<String>) {
     for part in parts {
         let stem = part.strip_suffix(".rs").unwrap_or(part);
         if EMPTY_NAMES.contains(&stem) {
-            findings
-                .push(format!("{}: \"{stem}\" says nothing about what it holds", file.display()));
+            findings.push(format!("{}: \"{stem}\" says nothing about what it holds", file.display()));
         }
     }
 }
@@ -106,10 +105,8 @@ fn own_home() -> Option<String> {
 /// Reports to-do notes and paths of a personal machine.
 fn leftovers(file: &Path, text: &str, own_home: Option<&str>, findings: &mut Vec<String>) {
     let kinds = ["rs", "md", "toml", "py", "sh", "yaml", "yml"];
-    let text_file = file
-        .extension()
-        .and_then(OsStr::to_str)
-        .is_some_and(|extension| kinds.contains(&extension));
+    let text_file =
+        file.extension().and_then(OsStr::to_str).is_some_and(|extension| kinds.contains(&extension));
     // This file contains the patterns that it searches for.
     if !text_file || file.ends_with("xtask/src/tidy.rs") {
         return;
@@ -120,11 +117,7 @@ fn leftovers(file: &Path, text: &str, own_home: Option<&str>, findings: &mut Vec
             findings.push(format!("{}:{}: {found}", file.display(), number + 1));
         }
         for found in own_home.iter().filter(|home| line.contains(**home)) {
-            findings.push(format!(
-                "{}:{}: a path of one machine ({found})",
-                file.display(),
-                number + 1
-            ));
+            findings.push(format!("{}:{}: a path of one machine ({found})", file.display(), number + 1));
         }
     }
 }

@@ -54,12 +54,11 @@ fn program(dir: &Path, names: &[&str], packages: &[&str]) -> Result<PathBuf> {
         return Ok(unpacked);
     }
     unpack(dir, packages).with_context(|| {
-        format!("{names:?} are not on PATH and the Debian packages {packages:?} cannot be fetched; install {name}")
+        format!(
+            "{names:?} are not on PATH and the Debian packages {packages:?} cannot be fetched; install {name}"
+        )
     })?;
-    ensure!(
-        is_complete(&unpacked),
-        "the Debian packages {packages:?} lack one of {names:?}; install {name}"
-    );
+    ensure!(is_complete(&unpacked), "the Debian packages {packages:?} lack one of {names:?}; install {name}");
     Ok(unpacked)
 }
 
@@ -172,10 +171,7 @@ pub fn on_path(name: &str) -> Option<PathBuf> {
 /// Runs a command that must succeed; its output goes to stderr.
 pub fn succeed(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}");
-    let status = command
-        .stdout(std::io::stderr())
-        .status()
-        .with_context(|| format!("cannot run {shown}"))?;
+    let status = command.stdout(std::io::stderr()).status().with_context(|| format!("cannot run {shown}"))?;
     ensure!(status.success(), "{shown}: {status}");
     Ok(())
 }

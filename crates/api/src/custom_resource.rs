@@ -80,8 +80,7 @@ impl CustomResource {
 
 fn columns(ty: &ObjectType) -> Vec<Value> {
     let columns = ty.columns.iter().map(|column| {
-        let mut shown =
-            json!({"name": column.name, "type": column.kind, "jsonPath": column.json_path});
+        let mut shown = json!({"name": column.name, "type": column.kind, "jsonPath": column.json_path});
         set_description(&mut shown, column.description);
         shown
     });

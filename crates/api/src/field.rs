@@ -26,11 +26,7 @@ impl FieldPath {
     #[must_use]
     pub fn child(&self, name: &str) -> Self {
         let name = truncate_with_length(name, MAX_KEY_BYTES);
-        if self.0.is_empty() {
-            FieldPath(name.into_owned())
-        } else {
-            FieldPath(format!("{}.{name}", self.0))
-        }
+        if self.0.is_empty() { FieldPath(name.into_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
     }
 
     /// Returns the path of the list element at `index`.
@@ -71,12 +67,7 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {}",
-            if self.path.0.is_empty() { "<nil>" } else { &self.path.0 },
-            self.message
-        )
+        write!(f, "{}: {}", if self.path.0.is_empty() { "<nil>" } else { &self.path.0 }, self.message)
     }
 }
 
@@ -176,10 +167,7 @@ impl FieldErrors {
     /// Reports an invalid value shown as `shown`, for JSON with a specific field order.
     pub fn invalid_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {
-            with_detail(
-                &format!("Invalid value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)),
-                detail,
-            )
+            with_detail(&format!("Invalid value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)), detail)
         });
     }
 
@@ -214,10 +202,7 @@ impl FieldErrors {
     /// Reports a duplicate value shown verbatim as `shown`; `detail` may be empty.
     pub fn duplicate_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueDuplicate, || {
-            with_detail(
-                &format!("Duplicate value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)),
-                detail,
-            )
+            with_detail(&format!("Duplicate value: {}", truncate_with_length(shown, MAX_SHOWN_BYTES)), detail)
         });
     }
 
@@ -414,10 +399,7 @@ mod tests {
         let list = Value::from(vec!["y"; 2000]);
         errors.invalid(&FieldPath::new("a"), &list, "");
         let said: Vec<&str> = errors.iter().map(|e| e.message.as_str()).collect();
-        assert_eq!(
-            said,
-            [format!("Invalid value: \"{text}\": d"), format!("Invalid value: {list}")]
-        );
+        assert_eq!(said, [format!("Invalid value: \"{text}\": d"), format!("Invalid value: {list}")]);
     }
 
     #[test]

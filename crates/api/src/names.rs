@@ -298,9 +298,7 @@ fn at_most(max: usize, len: usize, unit: LengthUnit) -> Vec<String> {
 
 fn is_label_1123(value: &[u8]) -> bool {
     let (Some(first), Some(last)) = (value.first(), value.last()) else { return false };
-    is_lower_alnum(*first)
-        && is_lower_alnum(*last)
-        && value.iter().all(|b| is_lower_alnum(*b) || *b == b'-')
+    is_lower_alnum(*first) && is_lower_alnum(*last) && value.iter().all(|b| is_lower_alnum(*b) || *b == b'-')
 }
 
 fn is_subdomain_1123(value: &[u8]) -> bool {
@@ -309,9 +307,7 @@ fn is_subdomain_1123(value: &[u8]) -> bool {
 
 fn is_key_name(value: &[u8]) -> bool {
     let (Some(first), Some(last)) = (value.first(), value.last()) else { return false };
-    first.is_ascii_alphanumeric()
-        && last.is_ascii_alphanumeric()
-        && value.iter().all(|b| is_key_byte(*b))
+    first.is_ascii_alphanumeric() && last.is_ascii_alphanumeric() && value.iter().all(|b| is_key_byte(*b))
 }
 
 fn is_lower_alnum(b: u8) -> bool {
@@ -401,11 +397,7 @@ mod tests {
             assert_eq!(qualified_name(name), *want, "{name}");
         }
         let mut errors = FieldErrors::new();
-        domain_prefixed_key(
-            &FieldPath::new("spec").child("unverifiedUserAnnotations"),
-            "a",
-            &mut errors,
-        );
+        domain_prefixed_key(&FieldPath::new("spec").child("unverifiedUserAnnotations"), "a", &mut errors);
         domain_prefixed_key(&FieldPath::new("x"), "a.b/c", &mut errors);
         let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(

@@ -58,9 +58,7 @@ fn zero_value(schema: &Schema, shape: &ValueShape) -> Value {
     match shape {
         ValueShape::String => Value::String(String::new()),
         ValueShape::Bool => Value::Bool(false),
-        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => {
-            0.into()
-        }
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => 0.into(),
         ValueShape::Quantity => "0".into(),
         ValueShape::Object(id) => zero(schema, *id),
         ValueShape::Bytes
@@ -137,11 +135,7 @@ impl ObjectNormalizer<'_> {
         }
     }
 
-    fn add_required_fields(
-        &self,
-        of: &ObjectType,
-        mut map: Map<String, Value>,
-    ) -> Map<String, Value> {
+    fn add_required_fields(&self, of: &ObjectType, mut map: Map<String, Value>) -> Map<String, Value> {
         for field in of.fields.iter().filter(|f| f.presence == FieldPresence::Always) {
             if !map.contains_key(field.name) {
                 map.insert(field.name.to_owned(), absent(self.schema, field));
@@ -167,9 +161,7 @@ impl ObjectNormalizer<'_> {
             // An empty list or map is stored as null.
             FieldPresence::Always => match &value {
                 Value::Array(list) => !list.is_empty() || is_list_items(field),
-                Value::Object(map) => {
-                    !map.is_empty() || matches!(field.shape, ValueShape::Object(_))
-                }
+                Value::Object(map) => !map.is_empty() || matches!(field.shape, ValueShape::Object(_)),
                 _ => true,
             },
         };
@@ -211,9 +203,7 @@ impl ObjectNormalizer<'_> {
             (ValueShape::IntOrString, value) => self.normalize_value(&ValueShape::Int32, value, at),
             (ValueShape::Bytes, Value::String(text)) => scalar::base64(text).map_err(TypeError),
             (ValueShape::Time, Value::String(text)) => scalar::time(&text).map_err(TypeError),
-            (ValueShape::MicroTime, Value::String(text)) => {
-                scalar::micro_time(&text).map_err(TypeError)
-            }
+            (ValueShape::MicroTime, Value::String(text)) => scalar::micro_time(&text).map_err(TypeError),
             (ValueShape::Quantity, value) => scalar::quantity(&value).map_err(TypeError),
             (ValueShape::Raw | ValueShape::FieldsV1, value) => Ok(value),
             (shape, value) => Err(at.mismatch(self.schema, &value, shape)),
@@ -254,12 +244,7 @@ impl<'a> PathNode<'a> {
         self.type_error(schema, json_type_name(value), shape)
     }
 
-    fn overflow(
-        &self,
-        schema: &Schema,
-        number: &serde_json::Number,
-        shape: &ValueShape,
-    ) -> TypeError {
+    fn overflow(&self, schema: &Schema, number: &serde_json::Number, shape: &ValueShape) -> TypeError {
         self.type_error(schema, &format!("number {number}"), shape)
     }
 

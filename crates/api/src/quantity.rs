@@ -39,18 +39,11 @@ impl Quantity {
             QuantityFormat::Binary => binary(&parts, exponent),
             QuantityFormat::Decimal | QuantityFormat::Exponent => {
                 let scale = exponent - parts.fraction.len() as i64;
-                DecimalAmount::new(
-                    parts.negative,
-                    format!("{}{}", parts.whole, parts.fraction),
-                    scale,
-                )
+                DecimalAmount::new(parts.negative, format!("{}{}", parts.whole, parts.fraction), scale)
             }
         };
-        let text = if parts.is_canonical(family, exponent) {
-            text.to_owned()
-        } else {
-            canonical(&amount, family)
-        };
+        let text =
+            if parts.is_canonical(family, exponent) { text.to_owned() } else { canonical(&amount, family) };
         Ok(Quantity { amount, text })
     }
 
@@ -145,8 +138,7 @@ impl<'a> QuantityParts<'a> {
             Some(rest) => digits(rest),
             None => ("", rest),
         };
-        let letters =
-            suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
+        let letters = suffix.trim_start_matches(['e', 'E', 'i', 'n', 'u', 'm', 'k', 'K', 'M', 'G', 'T', 'P']);
         let (_, end) = digits(letters.strip_prefix(['-', '+']).unwrap_or(letters));
         if !end.is_empty() {
             return Err(QuantityError::Format);
@@ -303,9 +295,8 @@ impl DecimalAmount {
             Ordering::Equal if sign(self) == 0 => Ordering::Equal,
             Ordering::Equal => {
                 // With equal magnitude and no trailing zeros, digits compare like text.
-                let by_size = magnitude(self)
-                    .cmp(&magnitude(other))
-                    .then_with(|| self.digits.cmp(&other.digits));
+                let by_size =
+                    magnitude(self).cmp(&magnitude(other)).then_with(|| self.digits.cmp(&other.digits));
                 if self.negative { by_size.reverse() } else { by_size }
             }
             unequal => unequal,
@@ -405,10 +396,8 @@ mod tests {
 
     #[test]
     fn amounts_compare_by_value() {
-        let order = [
-            "-2", "-1", "-1m", "0", "1n", "0.5", "1", "1.5", "999", "1k", "1Ki", "1e4", "1G",
-            "1Gi", "1e50",
-        ];
+        let order =
+            ["-2", "-1", "-1m", "0", "1n", "0.5", "1", "1.5", "999", "1k", "1Ki", "1e4", "1G", "1Gi", "1e50"];
         let order: Vec<Quantity> = order.iter().map(|t| Quantity::parse(t).unwrap()).collect();
         for (i, a) in order.iter().enumerate() {
             for (j, b) in order.iter().enumerate() {

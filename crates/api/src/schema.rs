@@ -257,9 +257,7 @@ impl ValueShape {
             ValueShape::Int32 | ValueShape::Int64 => "integer",
             ValueShape::Float => "number",
             ValueShape::List(_) => "array",
-            ValueShape::Raw | ValueShape::FieldsV1 | ValueShape::Object(_) | ValueShape::Map(_) => {
-                "object"
-            }
+            ValueShape::Raw | ValueShape::FieldsV1 | ValueShape::Object(_) | ValueShape::Map(_) => "object",
         }
     }
 }

@@ -22,8 +22,7 @@ impl SignerName {
             errors.required(path, "");
             return None;
         }
-        let Some((domain, rest)) = text.split_once('/').filter(|(_, rest)| !rest.contains('/'))
-        else {
+        let Some((domain, rest)) = text.split_once('/').filter(|(_, rest)| !rest.contains('/')) else {
             errors.invalid_str(
                 path,
                 text,
@@ -83,21 +82,12 @@ fn check_domain(path: &FieldPath, domain: &str, errors: &mut FieldErrors) {
     }
     check_pieces(path, domain, names::dns1123_label, errors);
     if !domain.contains('.') {
-        errors.invalid_str(
-            path,
-            domain,
-            "should be a domain with at least two segments separated by dots",
-        );
+        errors.invalid_str(path, domain, "should be a domain with at least two segments separated by dots");
     }
 }
 
 /// Validates the dot-separated parts of one half; reports only the first invalid one.
-fn check_pieces(
-    path: &FieldPath,
-    half: &str,
-    rule: fn(&str) -> Vec<String>,
-    errors: &mut FieldErrors,
-) {
+fn check_pieces(path: &FieldPath, half: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     for piece in half.split('.') {
         let broken = rule(piece);
         for words in &broken {
@@ -133,9 +123,7 @@ pub(crate) fn bundle_prefix(signer_name: &str) -> String {
 pub fn trust_bundle_name_rule(signer_name: &str, name: &str, prefix: bool) -> Vec<String> {
     if signer_name.is_empty() {
         if name.contains(':') {
-            return vec![
-                "ClusterTrustBundle without signer name must not have \":\" in its name".to_owned(),
-            ];
+            return vec!["ClusterTrustBundle without signer name must not have \":\" in its name".to_owned()];
         }
         return names::dns1123_subdomain_rule(name, prefix);
     }
@@ -155,8 +143,7 @@ mod tests {
     #[test]
     fn a_good_name_falls_into_its_parts() {
         let mut errors = FieldErrors::new();
-        let name =
-            SignerName::parse(&FieldPath::new("x"), "a.kubernetes.io/ns.b", &mut errors).unwrap();
+        let name = SignerName::parse(&FieldPath::new("x"), "a.kubernetes.io/ns.b", &mut errors).unwrap();
         assert!(errors.is_empty());
         assert_eq!((name.domain(), name.path()), ("a.kubernetes.io", "ns.b"));
         assert_eq!(name.wildcard(), "a.kubernetes.io/*");
@@ -168,8 +155,7 @@ mod tests {
 
     #[test]
     fn invalid_names_report_the_first_bad_piece_of_each_half() {
-        let form =
-            "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        let form = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         let label = "a lowercase RFC 1123 label must consist";
         let subdomain = "a lowercase RFC 1123 subdomain must consist";
         let long = "a".repeat(64);
@@ -186,9 +172,7 @@ mod tests {
             ),
             (
                 "a/b",
-                &[
-                    "x: Invalid value: \"a\": should be a domain with at least two segments separated by dots",
-                ],
+                &["x: Invalid value: \"a\": should be a domain with at least two segments separated by dots"],
             ),
             ("a.b/", &[&format!("x: Invalid value: \"\": validating label \"\": {subdomain}")]),
             (
@@ -201,10 +185,7 @@ mod tests {
                 &format!("a.b/{}", [long.as_str(); 9].join(".")),
                 &["x: Too long: may not be more than 571 bytes"],
             ),
-            (
-                &format!("{}/b", ["a"; 128].join(".")),
-                &["x: Too long: may not be more than 253 bytes"],
-            ),
+            (&format!("{}/b", ["a"; 128].join(".")), &["x: Too long: may not be more than 253 bytes"]),
         ];
         for (text, want) in cases {
             let mut errors = FieldErrors::new();
@@ -221,12 +202,7 @@ mod tests {
     fn trust_bundles_are_named_after_their_signer() {
         let cases = [
             ("", "a.b", 0, ""),
-            (
-                "",
-                "a:b",
-                1,
-                "ClusterTrustBundle without signer name must not have \":\" in its name",
-            ),
+            ("", "a:b", 1, "ClusterTrustBundle without signer name must not have \":\" in its name"),
             ("e.com/s", "e.com:s:a", 0, ""),
             ("e.com/s", "e.com:s:", 1, "a lowercase RFC 1123 subdomain"),
             (

@@ -140,10 +140,8 @@ impl<'a> TimestampScanner<'a> {
     }
 
     fn literal(&mut self, element: &'static str) -> Result<(), TimestampFault<'a>> {
-        self.rest = self
-            .rest
-            .strip_prefix(element)
-            .ok_or(TimestampFault::Unlike { rest: self.rest, element })?;
+        self.rest =
+            self.rest.strip_prefix(element).ok_or(TimestampFault::Unlike { rest: self.rest, element })?;
         Ok(())
     }
 
@@ -155,8 +153,7 @@ impl<'a> TimestampScanner<'a> {
             return 0;
         }
         let mut places = rest.bytes().take(digits);
-        let nanoseconds =
-            (0..9).fold(0, |n, _| n * 10 + places.next().map_or(0, |b| u32::from(b - b'0')));
+        let nanoseconds = (0..9).fold(0, |n, _| n * 10 + places.next().map_or(0, |b| u32::from(b - b'0')));
         self.rest = &rest[digits..];
         nanoseconds
     }

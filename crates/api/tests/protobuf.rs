@@ -154,8 +154,7 @@ fn is_server_owned(path: &str) -> bool {
         "generation",
         "generateName",
     ];
-    path == ".status"
-        || path.strip_prefix(".metadata.").is_some_and(|field| metadata.contains(&field))
+    path == ".status" || path.strip_prefix(".metadata.").is_some_and(|field| metadata.contains(&field))
 }
 
 fn without_zeros(value: &Value) -> Option<Value> {
@@ -164,10 +163,8 @@ fn without_zeros(value: &Value) -> Option<Value> {
         Value::String(text) if text.is_empty() => None,
         Value::Number(number) if number.as_f64() == Some(0.0) => None,
         Value::Object(object) => {
-            let rest: serde_json::Map<String, Value> = object
-                .iter()
-                .filter_map(|(key, value)| Some((key.clone(), without_zeros(value)?)))
-                .collect();
+            let rest: serde_json::Map<String, Value> =
+                object.iter().filter_map(|(key, value)| Some((key.clone(), without_zeros(value)?))).collect();
             (!rest.is_empty()).then_some(Value::Object(rest))
         }
         Value::Array(list) if list.is_empty() => None,

@@ -227,8 +227,7 @@ mod tests {
 
     #[test]
     fn circles_come_to_rest() {
-        let circle =
-            |a: &[&str], b: &[&str]| vec![role("a", "a", a, &["b"]), role("b", "b", b, &["a"])];
+        let circle = |a: &[&str], b: &[&str]| vec![role("a", "a", a, &["b"]), role("b", "b", b, &["a"])];
         assert_eq!(
             decided(circle(&["get", "list"], &["list", "get"])),
             [("a".to_owned(), vec!["list".to_owned(), "get".to_owned()])]

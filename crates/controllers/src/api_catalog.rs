@@ -109,11 +109,7 @@ impl ApiCatalog {
     }
 
     /// Finds the resource of objects with this `apiVersion` and `kind`.
-    pub async fn resolve(
-        &self,
-        api_version: &str,
-        kind: &str,
-    ) -> anyhow::Result<Arc<ServedResource>> {
+    pub async fn resolve(&self, api_version: &str, kind: &str) -> anyhow::Result<Arc<ServedResource>> {
         if let Some(found) = self.current().get(api_version, kind) {
             return Ok(found);
         }
@@ -134,12 +130,8 @@ impl CatalogSnapshot {
     }
 
     /// Lists each resource once, in its preferred version, if it supports all `verbs`.
-    pub fn preferred<'a>(
-        &'a self,
-        verbs: &'a [&str],
-    ) -> impl Iterator<Item = &'a Arc<ServedResource>> + 'a {
-        let able =
-            |r: &&Arc<ServedResource>| r.preferred && verbs.iter().all(|verb| r.supports(verb));
+    pub fn preferred<'a>(&'a self, verbs: &'a [&str]) -> impl Iterator<Item = &'a Arc<ServedResource>> + 'a {
+        let able = |r: &&Arc<ServedResource>| r.preferred && verbs.iter().all(|verb| r.supports(verb));
         self.resources.iter().filter(able)
     }
 }

@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
-};
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource as _, ResourceExt as _};
@@ -29,9 +27,7 @@ use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventRepor
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::{Requeue, run_workers};
 
-use crate::csr::{
-    self, Csr, CsrCondition, PendingCsrs, is_conflict, is_not_found, requeue_changed,
-};
+use crate::csr::{self, Csr, CsrCondition, PendingCsrs, is_conflict, is_not_found, requeue_changed};
 use crate::csr_signer::KubernetesSigner;
 use crate::metrics::{APPROVING, MetricFamilies};
 use crate::options::Clock;
@@ -101,12 +97,8 @@ impl ApprovalPolicy {
     fn classify(&self, request: &Csr) -> ApprovalKind<'_> {
         let name = &request.spec.signer_name;
         match KubernetesSigner::from_name(name) {
-            Some(KubernetesSigner::KubeletClient) if self.kubelet_client => {
-                ApprovalKind::KubeletClient
-            }
-            Some(KubernetesSigner::KubeletServing) if self.kubelet_serving => {
-                ApprovalKind::KubeletServing
-            }
+            Some(KubernetesSigner::KubeletClient) if self.kubelet_client => ApprovalKind::KubeletClient,
+            Some(KubernetesSigner::KubeletServing) if self.kubelet_serving => ApprovalKind::KubeletServing,
             Some(_) => ApprovalKind::Foreign,
             None => {
                 let signer = self.custom.iter().find(|each| each.custom.name.as_str() == name);
@@ -194,24 +186,14 @@ impl CsrApprover {
                 custom::ProfileVerdict::Stranger => Ok(Requeue::Done),
                 // The spec of a request is immutable.
                 custom::ProfileVerdict::Bad(offence) => {
-                    self.report_objection(
-                        request,
-                        custom::REASON,
-                        offence.to_string(),
-                        Requeue::Done,
-                    )
-                    .await
+                    self.report_objection(request, custom::REASON, offence.to_string(), Requeue::Done).await
                 }
             },
             ApprovalKind::Foreign => Ok(Requeue::Done),
         }
     }
 
-    async fn evaluate_client(
-        &self,
-        request: &Csr,
-        asked: &CertificateRequest,
-    ) -> anyhow::Result<Requeue> {
+    async fn evaluate_client(&self, request: &Csr, asked: &CertificateRequest) -> anyhow::Result<Requeue> {
         let permissions = required_permissions(request, asked);
         for permission in &permissions {
             if self.is_allowed(request, *permission).await? {
@@ -220,9 +202,7 @@ impl CsrApprover {
         }
         Ok(match permissions.as_slice() {
             [] => Requeue::Done,
-            _ => Requeue::WithBackoff(
-                "recognized csr but subject access review was not approved".into(),
-            ),
+            _ => Requeue::WithBackoff("recognized csr but subject access review was not approved".into()),
         })
     }
 
@@ -233,20 +213,14 @@ impl CsrApprover {
         Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
-    async fn evaluate_serving(
-        &self,
-        request: &Csr,
-        asked: &CertificateRequest,
-    ) -> anyhow::Result<Requeue> {
+    async fn evaluate_serving(&self, request: &Csr, asked: &CertificateRequest) -> anyhow::Result<Requeue> {
         let node = match kubelet_serving::node_name(request, asked) {
             Ok(name) => self.nodes.get_opt(name).await.context("cannot read Node")?,
             Err(kubelet_serving::ServingVerdict::Foreign) => return Ok(Requeue::Done),
             Err(judgement) => return self.requeue_with_objection(request, judgement).await,
         };
         match kubelet_serving::evaluate(asked, node.as_ref(), &self.approvals.reserved) {
-            kubelet_serving::ServingVerdict::Good => {
-                self.approve(request, kubelet_serving::MESSAGE).await
-            }
+            kubelet_serving::ServingVerdict::Good => self.approve(request, kubelet_serving::MESSAGE).await,
             judgement @ kubelet_serving::ServingVerdict::Reserved(_) => {
                 let Some((reason, message)) = judgement.objection() else {
                     return Ok(Requeue::Done);

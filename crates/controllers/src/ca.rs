@@ -227,9 +227,7 @@ impl CaSource {
         let read = |path: &Path| read_limited(path, MAX_PEM_BYTES).map_err(unreadable);
         let (text, secret) = (read(certificate)?, read(key)?);
         let ca = match self.form {
-            CertificateFileForm::One => {
-                CertificateAuthority::from_pem(&text, &secret).map(SigningCa::from)
-            }
+            CertificateFileForm::One => CertificateAuthority::from_pem(&text, &secret).map(SigningCa::from),
             CertificateFileForm::Chain => CertificateAuthority::from_chain_pem(&text, &secret)
                 .map(|(authority, issuers)| SigningCa { authority, issuers }),
         };

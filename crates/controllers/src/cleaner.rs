@@ -34,11 +34,7 @@ const WORKERS: usize = 4;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
 
 /// Deletes CertificateSigningRequests when they are due.
-pub async fn run_csr_cleaner(
-    client: Client,
-    clock: Clock,
-    metrics: Arc<MetricFamilies>,
-) -> Infallible {
+pub async fn run_csr_cleaner(client: Client, clock: Clock, metrics: Arc<MetricFamilies>) -> Infallible {
     let cleaner = Arc::new(RequestCleaner::new(clock, &metrics));
     let api: Api<Csr> = Api::all(client);
     let mut tracker = ListTracker::default();
@@ -73,8 +69,7 @@ pub async fn run_pod_request_cleaner(
         });
     });
     let delete = |key: NamespacedName, params: DeleteParams| {
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(client.clone(), &key.namespace, &resource);
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &key.namespace, &resource);
         async move { api.delete(&key.name, &params).await.map(drop) }
     };
     tokio::join!(watch, cleaner.clone().run(delete)).0
@@ -90,12 +85,7 @@ struct RequestCleaner<K> {
 impl<K: Clone + Ord + Hash + std::fmt::Display + Send + 'static> RequestCleaner<K> {
     fn new(clock: Clock, metrics: &MetricFamilies) -> RequestCleaner<K> {
         let queue = Arc::new(WorkQueue::new(metrics.queue(CLEANING), BACKOFF));
-        RequestCleaner {
-            deadlines: Mutex::new(DeadlineQueue::new()),
-            changed: Notify::new(),
-            queue,
-            clock,
-        }
+        RequestCleaner { deadlines: Mutex::new(DeadlineQueue::new()), changed: Notify::new(), queue, clock }
     }
 
     /// Applies a watch event. `read` returns the metadata of an object and the time at which it is deleted.

@@ -3,9 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestCondition,
-};
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use kube::{Api, Client, ResourceExt as _};
 use tokio::time::Instant;
 use windlass_runtime::csr::condition;

@@ -116,10 +116,7 @@ pub fn kubelet_serving_anchors(signers: &[BuiltInSigner]) -> Option<CustomSigner
 pub fn log_missing_signers(signers: &[BuiltInSigner]) {
     for signer in KubernetesSigner::ALL {
         if !signers.iter().any(|each| each.signer == signer) {
-            tracing::info!(
-                signer = signer.name(),
-                "built-in signer has no CA; its requests stay pending"
-            );
+            tracing::info!(signer = signer.name(), "built-in signer has no CA; its requests stay pending");
         }
     }
 }
@@ -156,12 +153,7 @@ struct CsrIssuer {
 }
 
 impl CsrIssuer {
-    fn new(
-        name: &str,
-        ca: Arc<CaSource>,
-        terms: SigningTerms,
-        metrics: &MetricFamilies,
-    ) -> CsrIssuer {
+    fn new(name: &str, ca: Arc<CaSource>, terms: SigningTerms, metrics: &MetricFamilies) -> CsrIssuer {
         metrics.authorities.add_source(name, &ca);
         let counters = metrics.signers.signer(name);
         CsrIssuer { name: name.to_owned(), ca, rollout: None, terms, counters }
@@ -194,12 +186,7 @@ impl CsrIssuer {
     }
 }
 
-async fn sign(
-    client: Client,
-    issuers: Vec<CsrIssuer>,
-    clock: Clock,
-    queue: WorkQueue<String>,
-) -> Infallible {
+async fn sign(client: Client, issuers: Vec<CsrIssuer>, clock: Clock, queue: WorkQueue<String>) -> Infallible {
     if issuers.is_empty() {
         return std::future::pending().await;
     }
@@ -218,9 +205,8 @@ async fn sign(
     let wanted = |request: &Csr| awaits_signer(request) && signing.issuer(request).is_some();
     let watch = csr::watch_csrs(client, &signing.requests, &queue, wanted);
     let wakers = signing.issuers.iter().flat_map(|each| {
-        let wake = |changes| {
-            pending_requests::requeue_on_ca_change(&signing.requests, &each.name, changes, &queue)
-        };
+        let wake =
+            |changes| pending_requests::requeue_on_ca_change(&signing.requests, &each.name, changes, &queue);
         each.changes().map(wake)
     });
     let reconcile = |name: String| signing.clone().reconcile(name);
@@ -241,8 +227,7 @@ impl CsrSigner {
     }
 
     async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
-        let Some(PendingCsr { request, since }) =
-            csr::get_pending(&self.requests, &self.api, &name).await?
+        let Some(PendingCsr { request, since }) = csr::get_pending(&self.requests, &self.api, &name).await?
         else {
             return Ok(Requeue::Done);
         };

@@ -135,10 +135,7 @@ pub async fn run<F, L>(
         if down {
             break;
         }
-        tracing::warn!(
-            lease = candidate.election.name,
-            "no longer the leader; controllers stopped"
-        );
+        tracing::warn!(lease = candidate.election.name, "no longer the leader; controllers stopped");
         candidate.role = LeaderRole::Follower { seen: None };
     }
     candidate.metrics.leading.set(0);
@@ -153,11 +150,7 @@ pub async fn run<F, L>(
 }
 
 /// Creates the client for one term as leader.
-fn leader_client(
-    client: &Client,
-    connection: Option<Config>,
-    lease_guard: &Arc<LeaseGuard>,
-) -> Client {
+fn leader_client(client: &Client, connection: Option<Config>, lease_guard: &Arc<LeaseGuard>) -> Client {
     let own = connection.map(|config| fencing::connect(config, lease_guard.clone())).transpose();
     let own = own.unwrap_or_else(|error| {
         let error = describe(&error);
@@ -207,9 +200,7 @@ impl LeaderCandidate {
     /// Renews the lease; returns when it is lost.
     async fn renew_until_lost(&mut self) {
         loop {
-            let Some(deadline) =
-                self.lease_guard.deadline().filter(|_| self.lease_guard.is_leading())
-            else {
+            let Some(deadline) = self.lease_guard.deadline().filter(|_| self.lease_guard.is_leading()) else {
                 return;
             };
             let pause = tokio::time::sleep(self.election.retry_period);
@@ -217,8 +208,7 @@ impl LeaderCandidate {
                 return;
             }
             // Half of the deadline, so that a lost request is followed by another.
-            let limit =
-                (tokio::time::Instant::now() + self.election.renew_deadline / 2).min(deadline);
+            let limit = (tokio::time::Instant::now() + self.election.renew_deadline / 2).min(deadline);
             match tokio::time::timeout_at(limit, self.try_acquire_or_renew()).await {
                 Ok(Ok(())) if self.role == LeaderRole::Leading => {}
                 Ok(Ok(())) => return,

@@ -89,9 +89,7 @@ impl GarbageCollector {
                 graph.begin_listing(kind);
                 return;
             }
-            Event::InitApply(object) | Event::Apply(object) => {
-                graph.observe(kind, &object.metadata)
-            }
+            Event::InitApply(object) | Event::Apply(object) => graph.observe(kind, &object.metadata),
             Event::Delete(object) => {
                 if let Some(namespace) = &object.metadata.namespace {
                     self.terminating.object_removed(namespace);

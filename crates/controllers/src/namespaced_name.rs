@@ -16,10 +16,7 @@ pub struct NamespacedName {
 impl NamespacedName {
     /// Returns namespace and name of an object.
     pub fn from_object(object: &impl Resource) -> NamespacedName {
-        NamespacedName {
-            namespace: object.namespace().unwrap_or_default(),
-            name: object.name_any(),
-        }
+        NamespacedName { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
     }
 }
 

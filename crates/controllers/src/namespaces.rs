@@ -151,12 +151,10 @@ async fn finalize(
     mut namespace: DynamicObject,
     name: &str,
 ) -> anyhow::Result<Requeue> {
-    if let Some(list) = namespace.data.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut)
-    {
+    if let Some(list) = namespace.data.pointer_mut("/spec/finalizers").and_then(Value::as_array_mut) {
         list.retain(|finalizer| finalizer != FINALIZER);
     }
-    let written =
-        api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await;
+    let written = api.replace_subresource("finalize", name, &PostParams::default(), &namespace).await;
     ignore_gone(written)?;
     Ok(Requeue::Done)
 }

@@ -154,9 +154,7 @@ impl ControllerName {
             ControllerName::CleanPodRequests => "podcertificaterequest-cleaner-controller",
             ControllerName::CustomSigners => "custom-signer-controller",
             ControllerName::RootCa => "root-ca-certificate-publisher-controller",
-            ControllerName::TrustBundle => {
-                "kube-apiserver-serving-clustertrustbundle-publisher-controller"
-            }
+            ControllerName::TrustBundle => "kube-apiserver-serving-clustertrustbundle-publisher-controller",
             ControllerName::Bundles => "bundle-controller",
         }
     }
@@ -244,11 +242,7 @@ mod tests {
             ("*", &ControllerName::ALL, &[]),
             ("*,-csrsigning", &[ControllerName::Approve], &[ControllerName::Sign]),
             ("-csrsigning,*", &[ControllerName::Approve], &[ControllerName::Sign]),
-            (
-                "csrsigning",
-                &[ControllerName::Sign],
-                &[ControllerName::Approve, ControllerName::Garbage],
-            ),
+            ("csrsigning", &[ControllerName::Sign], &[ControllerName::Approve, ControllerName::Garbage]),
             (
                 "certificatesigningrequest-signing-controller, namespace",
                 &[ControllerName::Sign, ControllerName::Namespaces],
@@ -262,9 +256,7 @@ mod tests {
             on.iter().for_each(|c| assert!(selection.is_enabled(*c), "{text}: {c:?}"));
             off.iter().for_each(|c| assert!(!selection.is_enabled(*c), "{text}: {c:?}"));
         }
-        for (text, wrong) in
-            [("", ""), ("*,deployment", "deployment"), ("*,-x", "x"), ("--a", "-a")]
-        {
+        for (text, wrong) in [("", ""), ("*,deployment", "deployment"), ("*,-x", "x"), ("--a", "-a")] {
             let error = format!("\"{wrong}\" is not in the list of known controllers");
             assert_eq!(text.parse::<ControllerSelection>(), Err(error));
         }

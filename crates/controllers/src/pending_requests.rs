@@ -57,10 +57,7 @@ impl<K, O> Default for PendingRequests<K, O> {
 
 impl<K, O> PendingRequests<K, O> {
     fn with_limit(max_whole: usize) -> PendingRequests<K, O> {
-        PendingRequests {
-            state: Mutex::new(PendingState { entries: HashMap::new(), whole: 0 }),
-            max_whole,
-        }
+        PendingRequests { state: Mutex::new(PendingState { entries: HashMap::new(), whole: 0 }), max_whole }
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingState<K, O>> {

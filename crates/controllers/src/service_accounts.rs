@@ -34,14 +34,13 @@ pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible 
             queue.add(name);
         }
     });
-    let lost_accounts =
-        watch_metadata(client.clone(), &accounts, Some(&selector), &metrics, |event| {
-            if let Event::Delete(ObjectMetadata { metadata, .. }) = event
-                && let Some(namespace) = metadata.namespace
-            {
-                queue.add(namespace);
-            }
-        });
+    let lost_accounts = watch_metadata(client.clone(), &accounts, Some(&selector), &metrics, |event| {
+        if let Event::Delete(ObjectMetadata { metadata, .. }) = event
+            && let Some(namespace) = metadata.namespace
+        {
+            queue.add(namespace);
+        }
+    });
     let reconcile = |namespace| reconcile(client.clone(), namespace);
     tokio::join!(new_namespaces, lost_accounts, run_workers(queue.clone(), WORKERS, reconcile)).0
 }

@@ -54,8 +54,7 @@ pub async fn run(
     let pods: Api<Pod> = Api::all(client.clone());
     let config = Config::default().fields("spec.nodeName=");
     let watch = watch_objects(pods, "pods", config, &metrics, |event| {
-        let Some(event) =
-            event.ok().and_then(|event| tracker.track(event, NamespacedName::from_object))
+        let Some(event) = event.ok().and_then(|event| tracker.track(event, NamespacedName::from_object))
         else {
             return;
         };
@@ -220,10 +219,7 @@ mod tests {
         // A new pod of the same name waits from the start.
         waiting.observe(&pending("v"), at(4020));
         assert!(waiting.take_due(at(4019)).is_empty());
-        waiting.observe(
-            &build_pod("v", json!({"containers": [], "nodeName": "n1"}), json!({})),
-            at(4020),
-        );
+        waiting.observe(&build_pod("v", json!({"containers": [], "nodeName": "n1"}), json!({})), at(4020));
         assert!(waiting.take_due(at(9000)).is_empty());
     }
 }

@@ -143,10 +143,7 @@ pub enum RunError {
 }
 
 /// Runs an agent until shutdown, or fails if it cannot start.
-pub async fn run(
-    mut options: AgentOptions,
-    shutdown: watch::Receiver<bool>,
-) -> Result<(), RunError> {
+pub async fn run(mut options: AgentOptions, shutdown: watch::Receiver<bool>) -> Result<(), RunError> {
     // The kubeconfig contains these paths, and its readers run in other directories.
     for path in [&mut options.cert_dir, &mut options.root_dir] {
         *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
@@ -225,20 +222,14 @@ impl NodeAgent {
         }
     }
 
-    async fn run_until_shutdown(
-        &mut self,
-        shutdown: &watch::Receiver<bool>,
-    ) -> Result<(), RunError> {
+    async fn run_until_shutdown(&mut self, shutdown: &watch::Receiver<bool>) -> Result<(), RunError> {
         self.serve();
         self.tasks.spawn(self.status_writer().run());
         let notices = self.client.notices();
         self.spawn_manager(self.client.clone(), shutdown);
         let ready = self.client.ready(self.options.patience).await;
         let patience = self.options.patience;
-        ready.map_err(|report| RunError::NoCertificate {
-            patience,
-            why: failure_message(&report),
-        })?;
+        ready.map_err(|report| RunError::NoCertificate { patience, why: failure_message(&report) })?;
         self.tasks.spawn(write_kubeconfig(self.boot.clone(), self.options.clock.clone()));
         let config = self.boot.cluster().await.map_err(RunError::Server)?;
         self.register(&config, notices)?;
@@ -255,11 +246,7 @@ impl NodeAgent {
         Ok(())
     }
 
-    fn spawn_manager(
-        &mut self,
-        manager: Arc<NodeCertificateManager>,
-        shutdown: &watch::Receiver<bool>,
-    ) {
+    fn spawn_manager(&mut self, manager: Arc<NodeCertificateManager>, shutdown: &watch::Receiver<bool>) {
         let shutdown = shutdown.clone();
         self.tasks.spawn(async move { manager.run(shutdown).await });
     }
@@ -274,11 +261,7 @@ impl NodeAgent {
             self.registration.send_modify(|known| {
                 known.port = listener.local_addr().map(|address| address.port()).ok();
             });
-            self.tasks.spawn(serving::serve(
-                listener,
-                ServingTransport::Tls(manager.current()),
-                pages,
-            ));
+            self.tasks.spawn(serving::serve(listener, ServingTransport::Tls(manager.current()), pages));
         }
     }
 
@@ -287,12 +270,10 @@ impl NodeAgent {
         let (metrics, registration) = (self.options.metrics.clone(), self.registration.subscribe());
         Arc::new(move |path| match path {
             "/healthz" | "/livez" => Some((StatusCode::OK, "ok".into())),
-            "/readyz" => {
-                Some(match readiness(&client.report(), &registration.borrow(), clock().wall) {
-                    Ok(()) => (StatusCode::OK, "ok".into()),
-                    Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
-                })
-            }
+            "/readyz" => Some(match readiness(&client.report(), &registration.borrow(), clock().wall) {
+                Ok(()) => (StatusCode::OK, "ok".into()),
+                Err(why) => (StatusCode::SERVICE_UNAVAILABLE, why + "\n"),
+            }),
             "/metrics" => Some((StatusCode::OK, metrics.encode())),
             _ => None,
         })

@@ -68,12 +68,7 @@ pub enum BootstrapError {
 
 impl BootstrapCredentials {
     /// Creates it from these paths. `store` is that of the client certificate.
-    pub fn new(
-        kubeconfig: &Path,
-        bootstrap: Option<&Path>,
-        store: CertStore,
-        files: FileSystem,
-    ) -> Self {
+    pub fn new(kubeconfig: &Path, bootstrap: Option<&Path>, store: CertStore, files: FileSystem) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let (kubeconfig, bootstrap) = (absolute(kubeconfig), bootstrap.map(absolute));
         Self { kubeconfig, bootstrap, store, files }
@@ -91,10 +86,7 @@ impl BootstrapCredentials {
             if saved.is_ok() {
                 loaded.identity = Some(*identity);
             }
-            return BootstrapOutcome {
-                source: saved.map(|()| InitialCredential::Kubeconfig),
-                loaded,
-            };
+            return BootstrapOutcome { source: saved.map(|()| InitialCredential::Kubeconfig), loaded };
         }
         let source = match self.bootstrap_kubeconfig(now) {
             Ok(bootstrap) => {

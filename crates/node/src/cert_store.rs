@@ -115,11 +115,7 @@ impl CertStore {
     }
 
     /// Makes this the current certificate. On error the previous one stays.
-    pub fn save(
-        &self,
-        identity: &CertificateKeyPair,
-        now: OffsetDateTime,
-    ) -> Result<(), CertStoreError> {
+    pub fn save(&self, identity: &CertificateKeyPair, now: OffsetDateTime) -> Result<(), CertStoreError> {
         self.files.create_directory(self.layout.directory())?;
         let text = identity.to_pem()?;
         let name = self.free_name(now)?;
@@ -174,10 +170,8 @@ impl CertStore {
         warnings: &mut Vec<String>,
     ) -> Option<CertificateKeyPair> {
         let pending = pending?.public_key();
-        let (name, identity) = self
-            .good_files(now)
-            .into_iter()
-            .find(|(_, found)| matches_key(found.leaf(), pending))?;
+        let (name, identity) =
+            self.good_files(now).into_iter().find(|(_, found)| matches_key(found.leaf(), pending))?;
         let done = match self.files.entry(&self.layout.current()) {
             Ok(PathEntry::Symlink(target)) => target.as_path() == Path::new(&name),
             _ => false,
@@ -189,11 +183,7 @@ impl CertStore {
     }
 
     /// Reads the current certificate. A broken one is set aside.
-    fn current(
-        &self,
-        now: OffsetDateTime,
-        warnings: &mut Vec<String>,
-    ) -> Option<CertificateKeyPair> {
+    fn current(&self, now: OffsetDateTime, warnings: &mut Vec<String>) -> Option<CertificateKeyPair> {
         let path = self.layout.current();
         let text = match self.files.read(&path, MAX_PEM_BYTES) {
             Ok(text) => text?,
@@ -220,11 +210,7 @@ impl CertStore {
     }
 
     /// Makes the newest of the other valid certificates current.
-    fn another(
-        &self,
-        now: OffsetDateTime,
-        warnings: &mut Vec<String>,
-    ) -> Option<CertificateKeyPair> {
+    fn another(&self, now: OffsetDateTime, warnings: &mut Vec<String>) -> Option<CertificateKeyPair> {
         let linked = match self.files.entry(&self.layout.updated()) {
             Ok(PathEntry::Symlink(target)) => self.linked(&target, now),
             _ => None,
@@ -312,8 +298,7 @@ impl CertStore {
     /// Removes temporary files of a killed process, and the symlink that kubelet leaves behind.
     fn tidy(&self, warnings: &mut Vec<String>) {
         let ours = |name: &String| {
-            durable::is_staged(name)
-                && name.trim_start_matches('.').starts_with(self.layout.prefix())
+            durable::is_staged(name) && name.trim_start_matches('.').starts_with(self.layout.prefix())
         };
         let names = self.files.list_names(self.layout.directory()).unwrap_or_default();
         let mut rest = names.iter().filter(|name| ours(name)).map(|n| self.layout.file(n));
@@ -328,8 +313,7 @@ impl CertStore {
     fn prune(&self, current: &str, before: Option<&str>) -> Result<(), DiskError> {
         let names = self.files.list_names(self.layout.directory())?;
         let kept = |name: &str| name == current || Some(name) == before;
-        let mut old =
-            names.iter().filter(|name| self.layout.is_certificate_file(name) && !kept(name));
+        let mut old = names.iter().filter(|name| self.layout.is_certificate_file(name) && !kept(name));
         old.try_for_each(|name| self.files.remove(&self.layout.file(name)))
     }
 }

@@ -67,8 +67,7 @@ fn connector(config: &Config, current: CurrentKeyPair) -> kube::Result<Connector
     tcp.set_tcp_user_timeout(Some(SILENCE));
     let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     if let Some(name) = &config.tls_server_name {
-        let name =
-            name.clone().try_into().map_err(|error| kube::Error::Service(Box::new(error)))?;
+        let name = name.clone().try_into().map_err(|error| kube::Error::Service(Box::new(error)))?;
         https = https.with_server_name_resolver(FixedServerNameResolver::new(name));
     }
     let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(tcp));

@@ -40,9 +40,7 @@ impl ClientSwitch {
             async move {
                 match credential {
                     RequesterCredential::Own => this.node_client().await,
-                    RequesterCredential::Bootstrap => {
-                        this.boot.bootstrap_client((this.clock)().wall).await
-                    }
+                    RequesterCredential::Bootstrap => this.boot.bootstrap_client((this.clock)().wall).await,
                 }
             }
             .boxed()

@@ -86,12 +86,7 @@ impl SurvivalFixture {
     fn boot(&self, files: FileSystem) -> BootstrapCredentials {
         let dir = self.node.dir();
         let store = self.node.store(files.clone());
-        BootstrapCredentials::new(
-            &dir.join("kubeconfig"),
-            Some(&dir.join("bootstrap")),
-            store,
-            files,
-        )
+        BootstrapCredentials::new(&dir.join("kubeconfig"), Some(&dir.join("bootstrap")), store, files)
     }
 
     /// Runs what the command does, until there is a fresh certificate and a kubeconfig.
@@ -133,8 +128,7 @@ impl SurvivalFixture {
     /// Checks the invariant: the current certificate can be used.
     fn check_current(&self, what: &str) {
         let current = self.node.store(FileSystem::default()).current_path();
-        let current =
-            fs::read(current).ok().and_then(|text| CertificateKeyPair::from_pem(&text).ok());
+        let current = fs::read(current).ok().and_then(|text| CertificateKeyPair::from_pem(&text).ok());
         let good = current.is_some_and(|held| held.is_valid_at(self.node.now()));
         assert!(good || self.scenario != SurvivalScenario::Rotation, "{what}: nothing to use");
     }
@@ -142,8 +136,7 @@ impl SurvivalFixture {
     /// Checks the state at the end.
     fn check_end(&self, what: &str) {
         let store = self.node.store(FileSystem::default());
-        let current =
-            CertificateKeyPair::from_pem(&fs::read(store.current_path()).unwrap()).unwrap();
+        let current = CertificateKeyPair::from_pem(&fs::read(store.current_path()).unwrap()).unwrap();
         assert!(current.is_valid_at(self.node.now()), "{what}");
         let link = fs::read_link(store.current_path()).unwrap();
         assert!(link.to_str().unwrap().starts_with("kubelet-client-2026-"), "{what}: {link:?}");
@@ -155,11 +148,7 @@ impl SurvivalFixture {
         assert!(created.iter().filter(|created| *created == key).count() == 1, "{what}");
         let boot = self.boot(FileSystem::default());
         assert!(!boot.write_kubeconfig(self.node.now()).unwrap(), "{what}: the kubeconfig is good");
-        assert_eq!(
-            boot.prepare(self.node.now()).source.unwrap(),
-            InitialCredential::Managed,
-            "{what}"
-        );
+        assert_eq!(boot.prepare(self.node.now()).source.unwrap(), InitialCredential::Managed, "{what}");
         let names = FileSystem::default().list_names(&self.node.dir().join("pki")).unwrap();
         let rest = |name: &&String| durable::is_staged(name) || name.ends_with(".tmp");
         assert_eq!(names.iter().find(rest), None, "{what}");
@@ -199,8 +188,7 @@ async fn a_node_survives_being_killed_twice() {
             for second in (0..).step_by(3) {
                 let world = SurvivalFixture::new(scenario).await;
                 ended = world.live_on(&FailingDisk::fail_at(first, DiskFailure::Kill)).await;
-                let ended_again =
-                    world.live_on(&FailingDisk::fail_at(second, DiskFailure::Kill)).await;
+                let ended_again = world.live_on(&FailingDisk::fail_at(second, DiskFailure::Kill)).await;
                 let what = format!("{scenario:?}, killed at {first} and at {second}");
                 world.check_current(&what);
                 world.live(FileSystem::default()).await;

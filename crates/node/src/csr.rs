@@ -11,15 +11,12 @@ use aws_lc_rs::digest::{Context, SHA512_256};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestSpec,
-};
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use time::OffsetDateTime;
 use windlass_pki::{
-    CertificateRequest, IssuedSubject, PrivateKey, PublicKey, SubjectKey, build_csr,
-    parse_certificate_blocks,
+    CertificateRequest, IssuedSubject, PrivateKey, PublicKey, SubjectKey, build_csr, parse_certificate_blocks,
 };
 use windlass_runtime::client_error::describe;
 
@@ -104,9 +101,8 @@ pub async fn submit(
         Err(CsrSubmitError::Api(kube::Error::Api(status))) if status.is_already_exists() => {
             match call_api(api.get_opt(&name)).await? {
                 Some(found) => {
-                    check_compatible(&found, purpose, template, key, now).map_err(|reason| {
-                        CsrSubmitError::Incompatible { name: name.clone(), reason }
-                    })?;
+                    check_compatible(&found, purpose, template, key, now)
+                        .map_err(|reason| CsrSubmitError::Incompatible { name: name.clone(), reason })?;
                     found
                 }
                 // The request was deleted meanwhile.
@@ -155,9 +151,7 @@ fn check_compatible(
 }
 
 /// Runs an API call with a time limit.
-pub(crate) async fn call_api<T>(
-    call: impl Future<Output = kube::Result<T>>,
-) -> Result<T, CsrSubmitError> {
+pub(crate) async fn call_api<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, CsrSubmitError> {
     match tokio::time::timeout(PATIENCE, call).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(CsrSubmitError::Silence),

@@ -6,9 +6,7 @@
 use kube::Client;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use windlass_runtime::events::{
-    AGENT_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent, node_reference,
-};
+use windlass_runtime::events::{AGENT_EVENT_LIMIT, EventRecorder, EventReporter, NewEvent, node_reference};
 
 use crate::clock::Clock;
 use crate::node_certificates::RotationNotice;
@@ -67,10 +65,7 @@ mod tests {
     fn an_event_says_what_happened_to_which_certificate() {
         let stored = RotationNotice::Stored { expires: START, age: None };
         let trouble = |message: String| {
-            RotationNotice::Trouble(CertificateFailure {
-                cause: FailureCause::RequestDenied,
-                message,
-            })
+            RotationNotice::Trouble(CertificateFailure { cause: FailureCause::RequestDenied, message })
         };
         let table = [
             (

@@ -12,8 +12,7 @@ pub fn check(root_dir: &Path) -> Option<String> {
         return Some(format!("other users can replace {shown}: {untrusted}"));
     }
     let mode = root_dir.metadata().ok()?.permissions().mode() & 0o7777;
-    let text =
-        format!("other users have access to {shown} (mode {mode:04o}); run chmod o= {shown}");
+    let text = format!("other users have access to {shown} (mode {mode:04o}); run chmod o= {shown}");
     (mode & 0o007 != 0).then_some(text)
 }
 
@@ -29,8 +28,7 @@ mod tests {
         let root = dir.path().join("root");
         assert_eq!(check(&root), None);
         std::fs::create_dir(&root).unwrap();
-        for (mode, reported) in [(0o700, ""), (0o750, ""), (0o755, "chmod o="), (0o777, "replace")]
-        {
+        for (mode, reported) in [(0o700, ""), (0o750, ""), (0o755, "chmod o="), (0o777, "replace")] {
             set_permissions(&root, Permissions::from_mode(mode)).unwrap();
             let found = check(&root);
             assert_eq!(found.is_some(), !reported.is_empty(), "{mode:o}: {found:?}");

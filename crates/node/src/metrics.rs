@@ -156,9 +156,7 @@ fn register_expiration(registry: &MetricsRegistry, sources: &SourcesSlot) {
         let slot = sources.clone();
         let help = "Remaining validity of the certificate in seconds; negative after expiry";
         registry.register_scraped_gauge(ttl, help, move || {
-            slot.scrape_certificate(purpose, |report, now| {
-                Some((expires(report)? - now).whole_seconds())
-            })
+            slot.scrape_certificate(purpose, |report, now| Some((expires(report)? - now).whole_seconds()))
         });
     }
 }
@@ -206,22 +204,16 @@ fn register_volumes(registry: &MetricsRegistry, sources: &SourcesSlot) {
         })
     });
     let (slot, name) = (sources.clone(), "projectedvolumesource_instances");
-    registry.register_scraped_gauge(
-        name,
-        "Sources of the volumes of this node, by type",
-        move || {
-            slot.scrape(|sources| {
-                let mut instances = BTreeMap::<SourceType, i64>::new();
-                for source in (sources.volumes)().values().flat_map(|volume| &volume.sources) {
-                    *instances.entry(*source).or_default() += 1;
-                }
-                let samples = instances.into_iter();
-                samples
-                    .map(|(source, count)| ([(volumes::SOURCE_LABEL, source.name())], count))
-                    .collect()
-            })
-        },
-    );
+    registry.register_scraped_gauge(name, "Sources of the volumes of this node, by type", move || {
+        slot.scrape(|sources| {
+            let mut instances = BTreeMap::<SourceType, i64>::new();
+            for source in (sources.volumes)().values().flat_map(|volume| &volume.sources) {
+                *instances.entry(*source).or_default() += 1;
+            }
+            let samples = instances.into_iter();
+            samples.map(|(source, count)| ([(volumes::SOURCE_LABEL, source.name())], count)).collect()
+        })
+    });
     let (slot, name) = (sources.clone(), "kubelet_podcertificate_states");
     registry.register_scraped_gauge(name, "Volume certificates by signer and state", move || {
         slot.scrape(|sources| {
@@ -340,8 +332,7 @@ mod tests {
             certificate_states: Box::new(|| BTreeMap::from([(("a.b/c".to_owned(), "fresh"), 4)])),
             ..sources(Vec::new(), START)
         });
-        let labels =
-            [("projection", "web".into()), ("kind", "http".into()), ("result", "retry".into())];
+        let labels = [("projection", "web".into()), ("kind", "http".into()), ("result", "retry".into())];
         metrics.notifications.get_or_create(&labels).inc();
         let text = metrics.encode();
         for line in [

@@ -27,8 +27,8 @@ use state_machine::{RotationAction, RotationEvent, RotationKey, RotationStateMac
 
 pub use crate::renewal::RetryPolicy;
 pub use report::{
-    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity,
-    NodeCertificateReport, RotationNotice,
+    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity, NodeCertificateReport,
+    RotationNotice,
 };
 pub use state_machine::RequesterCredential;
 
@@ -81,8 +81,7 @@ impl NodeCertificateManager {
         let found = loaded.identity.map(Arc::new);
         let random = (setup.random)();
         let (purpose, pace) = (setup.purpose, setup.pace);
-        let machine =
-            RotationStateMachine::new(purpose, pace, found.clone(), loaded.warnings, random);
+        let machine = RotationStateMachine::new(purpose, pace, found.clone(), loaded.warnings, random);
         Self {
             report: watch::Sender::new(machine.report()),
             current: watch::Sender::new(found),
@@ -115,10 +114,7 @@ impl NodeCertificateManager {
 
     /// Waits until there is an unexpired certificate. On timeout, returns the report with the
     /// reason.
-    pub async fn ready(
-        &self,
-        patience: Duration,
-    ) -> Result<Arc<CertificateKeyPair>, NodeCertificateReport> {
+    pub async fn ready(&self, patience: Duration) -> Result<Arc<CertificateKeyPair>, NodeCertificateReport> {
         let mut current = self.current();
         let good = |held: &Option<Arc<CertificateKeyPair>>| {
             held.as_ref().is_some_and(|held| held.is_valid_at((self.setup.clock)().wall))
@@ -133,8 +129,7 @@ impl NodeCertificateManager {
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(machine) = machine else { return };
         let (progress, told) = mpsc::unbounded_channel();
-        let mut driver =
-            NodeCertificateDriver { manager: self, machine, job: None, progress, told };
+        let mut driver = NodeCertificateDriver { manager: self, machine, job: None, progress, told };
         tokio::select! {
             () = driver.drive() => {}
             _ = shutdown.wait_for(|down| *down) => {}
@@ -265,8 +260,7 @@ impl RotationRequest {
         match self.try_to_obtain(key, credential, &template).await {
             Ok(identity) => RotationEvent::Issued(Arc::new(identity)),
             Err(mut trouble) => {
-                if (trouble.cause, credential)
-                    == (FailureCause::Unauthorized, RequesterCredential::Bootstrap)
+                if (trouble.cause, credential) == (FailureCause::Unauthorized, RequesterCredential::Bootstrap)
                 {
                     trouble.message.push_str(NEW_TOKEN);
                 }
@@ -290,15 +284,13 @@ impl RotationRequest {
         let _ = self.progress.send(RotationEvent::Asked(asked.name.clone()));
         tracing::debug!(certificate = purpose.prefix(), request = asked.name, "submitted request");
         let stage = |stage| drop(self.progress.send(RotationEvent::Stage(stage)));
-        let outcome =
-            csr::wait_for_completion(&client, &asked, self.setup.pace.patience, stage).await;
+        let outcome = csr::wait_for_completion(&client, &asked, self.setup.pace.patience, stage).await;
         key_pair_from_outcome(outcome, &asked.name, key)
     }
 
     async fn load_key(&self, key: RotationKey) -> Result<PrivateKey, CertificateFailure> {
         let (store, now) = (self.setup.store.clone(), (self.setup.clock)().wall);
-        let holds: Option<PublicKey> =
-            self.holds.as_ref().map(|held| held.key().public_key().clone());
+        let holds: Option<PublicKey> = self.holds.as_ref().map(|held| held.key().public_key().clone());
         off_thread(move || match key {
             RotationKey::Kept => store.load_or_create_key(holds.as_ref(), now),
             RotationKey::Fresh => store.new_key(),
@@ -320,9 +312,7 @@ fn key_pair_from_outcome(
             let bad = |error| format!("the certificate issued for {name} is unusable: {error}");
             return identity.map_err(|error| trouble(FailureCause::BadCertificate, bad(error)));
         }
-        CsrOutcome::Denied(why) => {
-            (FailureCause::RequestDenied, format!("{name} was denied: {why}"))
-        }
+        CsrOutcome::Denied(why) => (FailureCause::RequestDenied, format!("{name} was denied: {why}")),
         CsrOutcome::Failed(why) => {
             (FailureCause::RequestFailed, format!("the signer rejected {name}: {why}"))
         }

@@ -259,9 +259,7 @@ async fn attempt<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, No
                 _ => NodeApiError::Failed(text),
             })
         }
-        Err(_) => {
-            Err(NodeApiError::Failed(format!("the server did not respond within {PATIENCE:?}")))
-        }
+        Err(_) => Err(NodeApiError::Failed(format!("the server did not respond within {PATIENCE:?}"))),
     }
 }
 

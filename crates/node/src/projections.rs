@@ -87,10 +87,7 @@ impl HostProjection {
 
     /// Returns the subject of its certificates.
     pub fn certificate_subject(&self) -> CertificateSubject {
-        CertificateSubject::Host {
-            common_name: self.common_name.clone(),
-            names: self.names.clone(),
-        }
+        CertificateSubject::Host { common_name: self.common_name.clone(), names: self.names.clone() }
     }
 }
 

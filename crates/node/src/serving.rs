@@ -82,9 +82,7 @@ pub async fn serve(listener: TcpListener, door: ServingTransport, pages: PageHan
         oldest.push_back(connections.spawn(async move {
             match acceptor {
                 None => serve_connection(stream, pages, std::future::pending()).await,
-                Some((acceptor, current)) => {
-                    serve_tls_connection(stream, acceptor, current, pages).await
-                }
+                Some((acceptor, current)) => serve_tls_connection(stream, acceptor, current, pages).await,
             }
         }));
     }
@@ -92,8 +90,7 @@ pub async fn serve(listener: TcpListener, door: ServingTransport, pages: PageHan
 
 fn config(current: CurrentKeyPair) -> Result<ServerConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config =
-        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let mut config = config.with_no_client_auth().with_cert_resolver(TlsCertResolver::new(current));
     // A resumed session would keep the certificate it started with.
     config.session_storage = Arc::new(NoServerSessionStorage {});

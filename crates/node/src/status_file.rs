@@ -289,9 +289,7 @@ impl ActivityStatus {
                 )
             },
             ManagerActivity::Storing => plain("Storing", "storing a certificate".into()),
-            ManagerActivity::Pausing { until } => {
-                plain("Pausing", format!("retrying at {}", moment(*until)))
-            }
+            ManagerActivity::Pausing { until } => plain("Pausing", format!("retrying at {}", moment(*until))),
         }
     }
 }
@@ -319,10 +317,7 @@ impl VolumesStatus {
         let unblocked = reports.values().filter(|report| report.blocked.is_none());
         let ready = unblocked.clone().filter(|report| report.ready).count();
         let certificates = reports.iter().flat_map(|(id, report)| {
-            report
-                .certificates
-                .iter()
-                .map(|found| VolumeCertificate::from_report(id.to_string(), found))
+            report.certificates.iter().map(|found| VolumeCertificate::from_report(id.to_string(), found))
         });
         let mut certificates = certificates.collect::<Vec<_>>();
         certificates.sort_by(|a, b| (a.not_after, &a.volume).cmp(&(b.not_after, &b.volume)));
@@ -422,8 +417,7 @@ mod tests {
             not_before: START,
             not_after: START - time::Duration::minutes(i64::try_from(number).unwrap()),
         };
-        let volume =
-            |number: usize| VolumeId { owner: VolumeOwner::Host, name: number.to_string() };
+        let volume = |number: usize| VolumeId { owner: VolumeOwner::Host, name: number.to_string() };
         let report = |number: usize| VolumeReport {
             directory: "v".into(),
             sources: Vec::new(),

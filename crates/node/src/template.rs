@@ -93,8 +93,7 @@ impl CertificateTemplate {
         }
         let held = subject.organizations();
         let organizations = self.organizations.iter().filter(|o| !held.contains(&o.as_str()));
-        lacking
-            .extend(organizations.map(|organization| format!("the organization {organization}")));
+        lacking.extend(organizations.map(|organization| format!("the organization {organization}")));
         let dns = self.names.dns_names.iter().filter(|name| !names.dns_names.contains(name));
         lacking.extend(dns.map(|name| format!("the name {name}")));
         let held = &names.ip_addresses;
@@ -138,11 +137,7 @@ mod tests {
             (("a", &["o", "p"], none()), ("a", &["o"], none()), Some("the organization p")),
             (("a", &[], names(&["x"], &[])), ("a", &[], names(&["y", "x"], &[])), None),
             (("a", &[], names(&["x"], &[])), ("a", &[], names(&["X"], &[])), Some("the name x")),
-            (
-                ("a", &[], names(&["x", "y"], &[])),
-                ("a", &[], none()),
-                Some("the name x, the name y"),
-            ),
+            (("a", &[], names(&["x", "y"], &[])), ("a", &[], none()), Some("the name x, the name y")),
             (
                 ("a", &[], names(&[], &["192.0.2.1", "2001:db8::1"])),
                 ("a", &[], names(&["x"], &["2001:db8::1", "192.0.2.1"])),
@@ -163,12 +158,8 @@ mod tests {
             let organizations = o.iter().map(|&o| o.to_owned()).collect();
             let template = CertificateTemplate { common_name: cn.into(), organizations, names };
             let (common_name, organizations, names) = issued;
-            let signed = CertificateFixture {
-                common_name,
-                organizations,
-                names,
-                ..CertificateFixture::client(START)
-            };
+            let signed =
+                CertificateFixture { common_name, organizations, names, ..CertificateFixture::client(START) };
             let certificate = signed.certificate(key.public_key());
             assert_eq!(template.lacking(&certificate).as_deref(), expected, "{template:?}");
         }
@@ -187,10 +178,7 @@ mod tests {
         let template = template.unwrap();
         assert_eq!(template.common_name, "system:node:n1");
         assert_eq!(template.organizations, ["system:nodes"]);
-        assert_eq!(
-            template.names,
-            names(&["n1", "n1.example"], &["10.0.0.1", "9.0.0.1", "fd00::1"])
-        );
+        assert_eq!(template.names, names(&["n1", "n1.example"], &["10.0.0.1", "9.0.0.1", "fd00::1"]));
         assert!(CertificateTemplate::serving("n1", [], ips(&["10.0.0.1"])).is_some());
         assert!(CertificateTemplate::serving("n1", own(&["n1"]), []).is_some());
     }

@@ -62,9 +62,7 @@ impl FailingDisk {
 
     pub fn files(self: &Arc<Self>) -> FileSystem {
         let this = self.clone();
-        FileSystem::with_hook(Arc::new(move |operation, path| {
-            this.check_operation(operation, path)
-        }))
+        FileSystem::with_hook(Arc::new(move |operation, path| this.check_operation(operation, path)))
     }
 
     /// Returns whether the operation was reached.
@@ -89,9 +87,7 @@ impl FailingDisk {
             DiskFailure::Kill => Err(io::Error::other("killed")),
             // A disk that rejects writes can be read, and a full disk can be cleaned up.
             DiskFailure::Fail(_) if operation.is_read_only() && number > self.at => Ok(()),
-            DiskFailure::Fail(io::ErrorKind::StorageFull) if operation == DiskOperation::Remove => {
-                Ok(())
-            }
+            DiskFailure::Fail(io::ErrorKind::StorageFull) if operation == DiskOperation::Remove => Ok(()),
             DiskFailure::Fail(kind) => Err(kind.into()),
         }
     }

@@ -20,11 +20,6 @@ use reporter::NodeTrustReporter;
 
 /// Keeps the node's NodeTrust up to date with the reports, writing only when its content changes.
 /// Never returns.
-pub async fn report(
-    client: Client,
-    node: String,
-    clock: Clock,
-    reports: watch::Receiver<VolumeReports>,
-) {
+pub async fn report(client: Client, node: String, clock: Clock, reports: watch::Receiver<VolumeReports>) {
     NodeTrustReporter::new(client, node, clock, Arc::new(rand::random::<f64>)).run(reports).await;
 }

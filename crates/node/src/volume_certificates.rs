@@ -146,8 +146,7 @@ impl VolumeCertificateManager {
     pub fn new(setup: VolumeCertificateConfig) -> Arc<Self> {
         let (begin, begins) = mpsc::unbounded_channel();
         let (notices, noticed) = mpsc::channel(event_writer::WAITING);
-        let (client, node, again) =
-            (setup.client.clone(), setup.node.clone(), RecheckSignal::default());
+        let (client, node, again) = (setup.client.clone(), setup.node.clone(), RecheckSignal::default());
         Arc::new(Self {
             sources: Mutex::default(),
             begin,
@@ -155,12 +154,7 @@ impl VolumeCertificateManager {
             pods: watch::Sender::new(false),
             turns: Semaphore::new(TURNS),
             presence: watch::Sender::new(KindPresence::Unknown),
-            requests: pod_request::PodRequestClient::new(
-                client,
-                node,
-                setup.random.clone(),
-                again.clone(),
-            ),
+            requests: pod_request::PodRequestClient::new(client, node, setup.random.clone(), again.clone()),
             again,
             hub: RequestDispatcher::default(),
             notices,
@@ -191,8 +185,7 @@ impl VolumeCertificateManager {
                 }
             }
         };
-        let telling =
-            event_writer::write_events(client.clone(), node.clone(), clock.clone(), notices);
+        let telling = event_writer::write_events(client.clone(), node.clone(), clock.clone(), notices);
         tokio::join!(keeping, telling, self.watch_requests());
     }
 
@@ -214,12 +207,8 @@ impl VolumeCertificateManager {
             tracing::warn!(volume = %id.volume, error = why, "cannot load a certificate; requesting a new one");
         }
         let why = if off { OFF } else { state_machine::NOT_YET }.to_owned();
-        let shown = PublishedCertificate {
-            current: loaded.kept.current.clone(),
-            reason: why,
-            refuser: None,
-            off,
-        };
+        let shown =
+            PublishedCertificate { current: loaded.kept.current.clone(), reason: why, refuser: None, off };
         let source = Arc::new(ManagedCertificate::new(id.clone(), wanted, place, shown));
         lock(&self.sources).insert(id.clone(), source.clone());
         if !off {
@@ -266,8 +255,7 @@ impl VolumeCertificateManager {
         let mut states = BTreeMap::new();
         for source in lock(&self.sources).values() {
             if let Some(state) = source.state(now) {
-                let count: &mut u64 =
-                    states.entry((source.wanted.source.signer.clone(), state)).or_default();
+                let count: &mut u64 = states.entry((source.wanted.source.signer.clone(), state)).or_default();
                 *count = count.saturating_add(1);
             }
         }

@@ -104,8 +104,7 @@ impl VolumeManager {
     /// Manages the volumes until it is dropped.
     pub async fn run(self) {
         let (pod_reports, received) = mpsc::unbounded_channel();
-        let (client, clock, random) =
-            (self.client.clone(), self.clock.clone(), self.random.clone());
+        let (client, clock, random) = (self.client.clone(), self.clock.clone(), self.random.clone());
         let reporter = PodStatusReporter::new(client, &self.node, clock, random);
         tokio::join!(reporter.run(received), VolumeLoop::new(self, pod_reports).run());
     }

@@ -28,11 +28,9 @@ impl AltName {
             Self::Dns(name) => {
                 Ok(GeneralName::DnsName(encode_ia5_string(name, "DNS name", MAX_DNS_NAME_BYTES)?))
             }
-            Self::Uri(uri) => Ok(GeneralName::UniformResourceIdentifier(encode_ia5_string(
-                uri,
-                "URI",
-                MAX_URI_BYTES,
-            )?)),
+            Self::Uri(uri) => {
+                Ok(GeneralName::UniformResourceIdentifier(encode_ia5_string(uri, "URI", MAX_URI_BYTES)?))
+            }
             Self::Ip(address) => Ok(GeneralName::from(*address)),
         }
     }
@@ -68,10 +66,7 @@ pub(crate) fn parse_extension(extension: &[u8]) -> Result<Vec<AltName>, Error> {
     let mut found = Vec::new();
     for (index, name) in elements(names.value(), WHAT).enumerate() {
         if index == MAX_ALT_NAMES {
-            return Err(Error::TooLarge {
-                what: "subject alternative names",
-                limit: MAX_ALT_NAMES,
-            });
+            return Err(Error::TooLarge { what: "subject alternative names", limit: MAX_ALT_NAMES });
         }
         let name = name?;
         let Tag::ContextSpecific { number, .. } = name.tag() else {
@@ -84,9 +79,7 @@ pub(crate) fn parse_extension(extension: &[u8]) -> Result<Vec<AltName>, Error> {
         match number.value() {
             2 => found.push(AltName::Dns(text()?)),
             6 => found.push(AltName::Uri(text()?)),
-            7 => found.push(AltName::Ip(
-                address(name.value()).ok_or_else(|| malformed("not an address"))?,
-            )),
+            7 => found.push(AltName::Ip(address(name.value()).ok_or_else(|| malformed("not an address"))?)),
             _ => {}
         }
     }

@@ -4,9 +4,7 @@ use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetString, UintRef};
 use der::{Decode, Encode};
 use x509_cert::certificate::Version;
 use x509_cert::ext::Extension;
-use x509_cert::ext::pkix::{
-    AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, KeyUsages,
-};
+use x509_cert::ext::pkix::{AuthorityKeyIdentifier, BasicConstraints, ExtendedKeyUsage, KeyUsage, KeyUsages};
 
 use crate::certificate::{
     AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
@@ -14,9 +12,7 @@ use crate::certificate::{
 };
 use crate::der_syntax::{SignedFields, TbsFields};
 use crate::limits::MAX_ALT_NAMES;
-use crate::{
-    AltName, Certificate, Error, KeyPurpose, PrivateKey, PublicKey, Serial, Subject, Validity, pem,
-};
+use crate::{AltName, Certificate, Error, KeyPurpose, PrivateKey, PublicKey, Serial, Subject, Validity, pem};
 
 /// A certificate authority: a CA certificate and its private key.
 #[derive(Debug)]
@@ -80,10 +76,7 @@ impl CertificateAuthority {
 
     /// Parses a CA and its issuer chain, in which each certificate is issued by the next. The chain
     /// is sent along with issued certificates.
-    pub fn from_chain_pem(
-        certificates: &[u8],
-        key: &[u8],
-    ) -> Result<(Self, Vec<Certificate>), Error> {
+    pub fn from_chain_pem(certificates: &[u8], key: &[u8]) -> Result<(Self, Vec<Certificate>), Error> {
         let certificates = pem::certificates_in_mixed_pem(certificates)?;
         let mut chain = Vec::with_capacity(certificates.len());
         for der in &certificates {
@@ -113,8 +106,7 @@ impl CertificateAuthority {
     /// Returns true if this CA issued the certificate: the issuer name matches and the signature
     /// verifies.
     pub fn has_issued(&self, certificate: &Certificate) -> bool {
-        certificate.has_issuer_name_of(&self.certificate)
-            && is_signed_by(certificate.der(), &self.key)
+        certificate.has_issuer_name_of(&self.certificate) && is_signed_by(certificate.der(), &self.key)
     }
 
     /// Certificate of the CA, which relying parties trust.
@@ -231,10 +223,7 @@ pub(crate) fn sign_der(contents: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Err
 pub(crate) fn is_signed_by(der: &[u8], key: &PrivateKey) -> bool {
     SignedFields::from_der(der).is_ok_and(|signed| {
         signed.algorithm == key.signature_algorithm()
-            && signed
-                .tbs
-                .to_der()
-                .is_ok_and(|contents| key.verifies(&contents, signed.signature.raw_bytes()))
+            && signed.tbs.to_der().is_ok_and(|contents| key.verifies(&contents, signed.signature.raw_bytes()))
     })
 }
 

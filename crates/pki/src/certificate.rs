@@ -13,8 +13,7 @@ use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
 use crate::der_syntax::{SignedFields, TbsFields};
 use crate::limits::{MAX_CERTIFICATE_BYTES, MAX_EXTENSIONS, MAX_PURPOSES};
 use crate::{
-    AltName, Error, ForeignCertificate, KeyPurpose, PublicKey, SubjectKey, Validity, alt_name, pem,
-    subject,
+    AltName, Error, ForeignCertificate, KeyPurpose, PublicKey, SubjectKey, Validity, alt_name, pem, subject,
 };
 
 /// A parsed certificate. Its signature has not been verified; that requires a chain.
@@ -54,13 +53,11 @@ struct ParsedExtensions {
     key_identifier: Option<Vec<u8>>,
 }
 
-pub(crate) const SUBJECT_KEY_IDENTIFIER: ObjectIdentifier =
-    ObjectIdentifier::new_unwrap("2.5.29.14");
+pub(crate) const SUBJECT_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.14");
 pub(crate) const KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.15");
 pub(crate) const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
 pub(crate) const BASIC_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.19");
-pub(crate) const AUTHORITY_KEY_IDENTIFIER: ObjectIdentifier =
-    ObjectIdentifier::new_unwrap("2.5.29.35");
+pub(crate) const AUTHORITY_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
 pub(crate) const EXTENDED_KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37");
 
 const WHAT: &str = "certificate";
@@ -75,17 +72,13 @@ impl Certificate {
         let signed = SignedFields::from_der(der).map_err(&malformed)?;
         let fields = signed.tbs.decode_as::<TbsFields<'_>>().map_err(&malformed)?;
         if fields.algorithm != signed.algorithm {
-            return Err(malformed_certificate(
-                "the signed and the outer signature algorithm differ",
-            ));
+            return Err(malformed_certificate("the signed and the outer signature algorithm differ"));
         }
         let identity = subject::parse_name(fields.subject)?;
         subject::parse_name(fields.issuer)?;
         let extensions = match &fields.extensions {
             Some(_) if fields.version != Version::V3 => {
-                return Err(malformed_certificate(
-                    "extensions in a certificate older than version 3",
-                ));
+                return Err(malformed_certificate("extensions in a certificate older than version 3"));
             }
             Some(extensions) => ParsedExtensions::read(extensions)?,
             None => ParsedExtensions::default(),
@@ -268,8 +261,7 @@ impl ParsedExtensions {
             match oid {
                 BASIC_CONSTRAINTS => {
                     let constraints = BasicConstraints::from_der(value);
-                    found.is_authority =
-                        constraints.map_err(Error::malformed("basic constraints"))?.ca;
+                    found.is_authority = constraints.map_err(Error::malformed("basic constraints"))?.ca;
                 }
                 KEY_USAGE => {
                     let usage = KeyUsage::from_der(value);

@@ -19,11 +19,7 @@ const EXTENSION_REQUEST: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x0
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// Builds a PEM certificate request with these names. The key signs it as proof of possession.
-pub fn build_csr(
-    key: &PrivateKey,
-    subject: &IssuedSubject,
-    names: &AltNames,
-) -> Result<String, Error> {
+pub fn build_csr(key: &PrivateKey, subject: &IssuedSubject, names: &AltNames) -> Result<String, Error> {
     if subject.is_empty() && names.is_empty() {
         let reason = "neither a subject nor an alternative name is given";
         return Err(Error::InvalidName { what: "request", reason });
@@ -37,11 +33,7 @@ pub fn build_stub_csr(key: &PrivateKey) -> Result<Vec<u8>, Error> {
     encode_csr(key, &IssuedSubject::new("", &[]), &AltNames::default())
 }
 
-fn encode_csr(
-    key: &PrivateKey,
-    subject: &IssuedSubject,
-    names: &AltNames,
-) -> Result<Vec<u8>, Error> {
+fn encode_csr(key: &PrivateKey, subject: &IssuedSubject, names: &AltNames) -> Result<Vec<u8>, Error> {
     let names = alt_names::canonical(names)?;
     let body = [
         // Version 1 is encoded as 0.
@@ -65,8 +57,7 @@ fn encode_attributes(names: &AltNames) -> Vec<u8> {
         encode_tlv(OCTET_STRING, &alt_names::to_der(names)),
     ];
     let extensions = encode_tlv(SEQUENCE, &encode_tlv(SEQUENCE, &extension.concat()));
-    let attribute =
-        [encode_tlv(OBJECT_IDENTIFIER, EXTENSION_REQUEST), encode_tlv(SET, &extensions)];
+    let attribute = [encode_tlv(OBJECT_IDENTIFIER, EXTENSION_REQUEST), encode_tlv(SET, &extensions)];
     encode_tlv(SEQUENCE, &attribute.concat())
 }
 
@@ -98,13 +89,9 @@ mod tests {
     #[test]
     fn reads_back_with_every_key_type() {
         let subject = IssuedSubject::new("jane", &["dev", "ops"]);
-        for kind in [
-            KeyType::EcdsaP256,
-            KeyType::EcdsaP384,
-            KeyType::EcdsaP521,
-            KeyType::Rsa3072,
-            KeyType::Ed25519,
-        ] {
+        for kind in
+            [KeyType::EcdsaP256, KeyType::EcdsaP384, KeyType::EcdsaP521, KeyType::Rsa3072, KeyType::Ed25519]
+        {
             let key = PrivateKey::generate_type(kind).unwrap();
             let text = build_csr(&key, &subject, &names()).unwrap();
             let read = CertificateRequest::from_pem(text.as_bytes()).unwrap();
@@ -127,13 +114,9 @@ mod tests {
 
     #[test]
     fn stub_has_no_subject_and_proves_possession() {
-        for kind in [
-            KeyType::EcdsaP256,
-            KeyType::EcdsaP384,
-            KeyType::EcdsaP521,
-            KeyType::Rsa3072,
-            KeyType::Ed25519,
-        ] {
+        for kind in
+            [KeyType::EcdsaP256, KeyType::EcdsaP384, KeyType::EcdsaP521, KeyType::Rsa3072, KeyType::Ed25519]
+        {
             let key = PrivateKey::generate_type(kind).unwrap();
             let read = CertificateRequest::from_der(&build_stub_csr(&key).unwrap()).unwrap();
             assert_eq!(read.verify_signature(), Ok(()), "{kind:?}");

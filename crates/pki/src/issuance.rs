@@ -9,13 +9,12 @@ mod lint;
 mod subject;
 
 use crate::authority::{
-    CertificateContents, authority_key_identifier, basic_constraints, encode_extension, extension,
-    sign_der,
+    CertificateContents, authority_key_identifier, basic_constraints, encode_extension, extension, sign_der,
 };
 use crate::certificate::{BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME};
 use crate::{
-    AltNames, CertificateAuthority, CertificateDer, CertificateRequest, CertificateUsages, Error,
-    PublicKey, Serial, SubjectKey, Validity, pem,
+    AltNames, CertificateAuthority, CertificateDer, CertificateRequest, CertificateUsages, Error, PublicKey,
+    Serial, SubjectKey, Validity, pem,
 };
 
 pub use lint::{IssuanceLint, LintWarning};

@@ -49,8 +49,7 @@ const P521: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.35");
 impl JwsKey {
     /// Accepts a key that can sign tokens: RSA of 2048 to 8192 bits, or a NIST curve.
     pub fn new(key: &PublicKey) -> Result<Self, Error> {
-        let info = SubjectPublicKeyInfoRef::from_der(key.as_der())
-            .map_err(Error::malformed("public key"))?;
+        let info = SubjectPublicKeyInfoRef::from_der(key.as_der()).map_err(Error::malformed("public key"))?;
         let bytes = info.subject_public_key.raw_bytes();
         let (algorithm, parameters) = match info.algorithm.oid {
             RSA_ENCRYPTION => (JwsAlgorithm::Rs256, rsa_parameters(bytes)?),
@@ -66,8 +65,7 @@ impl JwsKey {
             }
             _ => return Err(UNSUPPORTED),
         };
-        let parsed =
-            ParsedPublicKey::new(verification(algorithm), key.as_der()).map_err(|_| UNSUPPORTED)?;
+        let parsed = ParsedPublicKey::new(verification(algorithm), key.as_der()).map_err(|_| UNSUPPORTED)?;
         Ok(Self { algorithm, parsed, parameters })
     }
 
@@ -87,8 +85,7 @@ impl JwsKey {
     }
 }
 
-const UNSUPPORTED: Error =
-    Error::UnsupportedKey("tokens must be signed with RSA, P-256, P-384 or P-521");
+const UNSUPPORTED: Error = Error::UnsupportedKey("tokens must be signed with RSA, P-256, P-384 or P-521");
 
 fn verification(algorithm: JwsAlgorithm) -> &'static dyn VerificationAlgorithm {
     match algorithm {

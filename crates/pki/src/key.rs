@@ -78,8 +78,7 @@ impl PrivateKey {
     /// Generates a key of a type.
     pub fn generate_type(key_type: KeyType) -> Result<Self, Error> {
         let ecdsa = |curve: EcdsaCurve| {
-            EcdsaKeyPair::generate(curve.signing_algorithm())
-                .map(|pair| SigningKeyPair::Ecdsa(curve, pair))
+            EcdsaKeyPair::generate(curve.signing_algorithm()).map(|pair| SigningKeyPair::Ecdsa(curve, pair))
         };
         let rsa = |size| RsaKeyPair::generate(size).map(SigningKeyPair::Rsa);
         let pair = match key_type {
@@ -115,9 +114,7 @@ impl PrivateKey {
             _ => parse_ecdsa(der)
                 .or_else(|| RsaKeyPair::from_pkcs8(der).ok().map(SigningKeyPair::Rsa))
                 .or_else(|| {
-                    Ed25519KeyPair::from_pkcs8_maybe_unchecked(der)
-                        .ok()
-                        .map(SigningKeyPair::Ed25519)
+                    Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(SigningKeyPair::Ed25519)
                 }),
         };
         let unreadable = "malformed, or not RSA, ECDSA (P-256, P-384, P-521) or Ed25519";
@@ -178,9 +175,7 @@ impl PrivateKey {
                 pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map_err(failed)?;
                 Ok(signature)
             }
-            SigningKeyPair::Ed25519(pair) => {
-                Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec())
-            }
+            SigningKeyPair::Ed25519(pair) => Ok(pair.try_sign(message).map_err(failed)?.as_ref().to_vec()),
         }
     }
 
@@ -202,16 +197,13 @@ impl PrivateKey {
     /// that curve.
     pub fn prove_possession(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
-            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) | SigningKeyPair::Ed25519(_) => {
-                self.sign(message)
-            }
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) | SigningKeyPair::Ed25519(_) => self.sign(message),
             SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => {
                 Err(Error::UnsupportedKey("P-384 cannot sign over SHA-256"))
             }
             SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => {
                 let der = self.to_pkcs8()?;
-                let pair =
-                    EcdsaKeyPair::from_private_key_der(&ECDSA_P521_SHA256_ASN1_SIGNING, &der);
+                let pair = EcdsaKeyPair::from_private_key_der(&ECDSA_P521_SHA256_ASN1_SIGNING, &der);
                 let pair = pair.map_err(|_| Error::Crypto("reading a key"))?;
                 let proof = pair.sign(&SystemRandom::new(), message);
                 Ok(proof.map_err(|_| Error::Crypto("signing"))?.as_ref().to_vec())
@@ -229,9 +221,7 @@ impl PrivateKey {
     /// have no [`JwsAlgorithm`] and are rejected.
     pub fn sign_jws(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         match &self.pair {
-            SigningKeyPair::Ecdsa(curve, _) => {
-                fixed_signature(&self.sign(message)?, curve.scalar_bytes())
-            }
+            SigningKeyPair::Ecdsa(curve, _) => fixed_signature(&self.sign(message)?, curve.scalar_bytes()),
             SigningKeyPair::Rsa(_) => self.sign(message),
             SigningKeyPair::Ed25519(_) => Err(Error::UnsupportedKey("Ed25519 cannot sign tokens")),
         }
@@ -268,8 +258,7 @@ const ECDSA_WITH_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.84
 const ECDSA_WITH_SHA512: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4");
 const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-pub(crate) const RSA_ENCRYPTION: ObjectIdentifier =
-    ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+pub(crate) const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
 impl fmt::Debug for PrivateKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

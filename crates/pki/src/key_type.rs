@@ -47,14 +47,8 @@ impl KeyType {
 
     /// The types that a pod's certificate can have: `keyType` of a `podCertificate` projection. The
     /// list is Kubernetes'.
-    pub const POD_CERTIFICATE: &'static [Self] = &[
-        Self::Rsa3072,
-        Self::Rsa4096,
-        Self::EcdsaP256,
-        Self::EcdsaP384,
-        Self::EcdsaP521,
-        Self::Ed25519,
-    ];
+    pub const POD_CERTIFICATE: &'static [Self] =
+        &[Self::Rsa3072, Self::Rsa4096, Self::EcdsaP256, Self::EcdsaP384, Self::EcdsaP521, Self::Ed25519];
 
     /// The types that a generated CA can have, and that the command line generates. P-521 is not
     /// among them, since many TLS libraries do not verify it.

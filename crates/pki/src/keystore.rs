@@ -156,16 +156,16 @@ impl Pkcs12Profile {
 impl TrustStore {
     /// Creates a trust store from anchors; the set may be empty.
     pub fn new<'a>(anchors: impl IntoIterator<Item = &'a ForeignCertificate>) -> Self {
-        let mut anchors = anchors
-            .into_iter()
-            .map(|anchor| (digest(&SHA256, anchor.der()), anchor))
-            .collect::<Vec<_>>();
+        let mut anchors =
+            anchors.into_iter().map(|anchor| (digest(&SHA256, anchor.der()), anchor)).collect::<Vec<_>>();
         anchors.sort_unstable_by(|(one, _), (other, _)| one.as_ref().cmp(other.as_ref()));
         anchors.dedup_by(|(one, _), (other, _)| one.as_ref() == other.as_ref());
         let names = anchors.iter().map(|(digest, anchor)| (digest.as_ref(), anchor.subject()));
         let aliases = alias::unique_aliases(names);
-        let entries = aliases.into_iter().zip(&anchors).map(|(alias, (_, anchor))| {
-            TrustStoreEntry { alias, der: anchor.der().to_vec(), not_before: anchor.not_before() }
+        let entries = aliases.into_iter().zip(&anchors).map(|(alias, (_, anchor))| TrustStoreEntry {
+            alias,
+            der: anchor.der().to_vec(),
+            not_before: anchor.not_before(),
         });
         Self { entries: entries.collect() }
     }

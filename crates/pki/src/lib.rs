@@ -67,16 +67,14 @@ pub use certificate::{Certificate, CertificateSignature};
 pub use csr_builder::{build_csr, build_stub_csr};
 pub use error::Error;
 pub use go_compat::{
-    AltNames, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest,
-    ChainError, DistinguishedName, EllipticCurve, EntryError, EntryFault, ForeignCertificate,
-    HashAlgorithm, IssuedChain, KeyAlgorithm, LeafFault, NameAttribute, PodKeyError, RequestError,
-    RequestedExtension, SignatureAlgorithm, SignatureError, SubjectKey, TrustAnchor,
-    labelled_certificates, leads_to_anchor, parse_bundle, parse_certificate_blocks,
-    parse_trust_anchors,
+    AltNames, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest, ChainError,
+    DistinguishedName, EllipticCurve, EntryError, EntryFault, ForeignCertificate, HashAlgorithm, IssuedChain,
+    KeyAlgorithm, LeafFault, NameAttribute, PodKeyError, RequestError, RequestedExtension,
+    SignatureAlgorithm, SignatureError, SubjectKey, TrustAnchor, labelled_certificates, leads_to_anchor,
+    parse_bundle, parse_certificate_blocks, parse_trust_anchors,
 };
 pub use issuance::{
-    CertificateTemplate, IssuanceLint, IssuedCertificate, IssuedSubject, LintWarning,
-    issue_certificate,
+    CertificateTemplate, IssuanceLint, IssuedCertificate, IssuedSubject, LintWarning, issue_certificate,
 };
 pub use jws::{JwkParameters, JwsKey};
 pub use key::{JwsAlgorithm, PrivateKey, PublicKey};

@@ -12,8 +12,7 @@ use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use crate::limits::{
-    MAX_CERTIFICATE_BYTES, MAX_PEM_BLOCKS, MAX_PEM_BYTES, MAX_PEM_LABEL_BYTES,
-    MAX_PRIVATE_KEY_BYTES,
+    MAX_CERTIFICATE_BYTES, MAX_PEM_BLOCKS, MAX_PEM_BYTES, MAX_PEM_LABEL_BYTES, MAX_PRIVATE_KEY_BYTES,
 };
 
 /// Label of an X.509 certificate.
@@ -118,9 +117,7 @@ pub fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemErro
 }
 
 /// Extracts at least one certificate from a text that may contain other blocks.
-pub(crate) fn certificates_in_mixed_pem(
-    text: &[u8],
-) -> Result<Vec<CertificateDer<'static>>, PemError> {
+pub(crate) fn certificates_in_mixed_pem(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, PemError> {
     let blocks = blocks(text)?.into_iter().filter(|block| block.label == CERTIFICATE);
     let found = blocks.map(|block| CertificateDer::from(block.contents.to_vec()));
     let found = found.collect::<Vec<_>>();
@@ -129,9 +126,8 @@ pub(crate) fn certificates_in_mixed_pem(
 
 /// Extracts the one private key from a text that may contain other blocks.
 pub(crate) fn private_key_in_mixed_pem(text: &[u8]) -> Result<PemBlock, PemError> {
-    let is_key = |block: &PemBlock| {
-        [PRIVATE_KEY, EC_PRIVATE_KEY, RSA_PRIVATE_KEY].contains(&block.label.as_str())
-    };
+    let is_key =
+        |block: &PemBlock| [PRIVATE_KEY, EC_PRIVATE_KEY, RSA_PRIVATE_KEY].contains(&block.label.as_str());
     let mut keys = blocks(text)?.into_iter().filter(is_key);
     match (keys.next(), keys.next()) {
         (Some(key), None) => Ok(key),
@@ -154,10 +150,7 @@ pub fn private_key(text: &[u8]) -> Result<PemBlock, PemError> {
                 return Err(PemError::Several("private key"));
             }
             _ => {
-                return Err(PemError::UnexpectedLabel {
-                    found: block.label,
-                    expected: "a private key",
-                });
+                return Err(PemError::UnexpectedLabel { found: block.label, expected: "a private key" });
             }
         }
     }

@@ -78,10 +78,7 @@ impl<'a> RequestedAttributes<'a> {
 pub fn validate_kubelet_serving(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
     organization(asked)?;
     let names = asked.alt_names;
-    reject_if(
-        names.dns_names.is_empty() && names.ip_addresses.is_empty(),
-        PolicyError::AltNameRequired,
-    )?;
+    reject_if(names.dns_names.is_empty() && names.ip_addresses.is_empty(), PolicyError::AltNameRequired)?;
     reject_if(!names.email_addresses.is_empty(), PolicyError::EmailAddress)?;
     reject_if(!names.uris.is_empty(), PolicyError::Uri)?;
     usages(asked, &SERVING)?;
@@ -121,10 +118,7 @@ fn common_name(asked: &RequestedAttributes<'_>) -> Result<(), PolicyError> {
 
 /// Requires exactly these usages, in any order. Key encipherment is optional, because only RSA uses
 /// it.
-fn usages(
-    asked: &RequestedAttributes<'_>,
-    wanted: &'static [&'static str],
-) -> Result<(), PolicyError> {
+fn usages(asked: &RequestedAttributes<'_>, wanted: &'static [&'static str]) -> Result<(), PolicyError> {
     let mut given = asked.usages.iter().copied().collect::<BTreeSet<_>>();
     given.insert(KEY_ENCIPHERMENT);
     reject_if(given != wanted.iter().copied().collect(), PolicyError::Usages(wanted))

@@ -16,9 +16,7 @@ pub fn fingerprint(der: &[u8]) -> Fingerprint {
 
 /// Returns the digest of a certificate set: the SHA-256 of the distinct fingerprints in ascending
 /// order. Node agents report it, and controllers compare it with the published set.
-pub fn certificate_set_digest<'a>(
-    fingerprints: impl IntoIterator<Item = &'a Fingerprint>,
-) -> Fingerprint {
+pub fn certificate_set_digest<'a>(fingerprints: impl IntoIterator<Item = &'a Fingerprint>) -> Fingerprint {
     let sorted: BTreeSet<&Fingerprint> = fingerprints.into_iter().collect();
     fingerprint(&sorted.into_iter().flatten().copied().collect::<Vec<u8>>())
 }

@@ -195,11 +195,7 @@ mod tests {
         ];
         for (name, der) in key {
             let usages = CertificateUsages::from_names(&[name]).unwrap();
-            let hex = usages
-                .key
-                .to_der()
-                .iter()
-                .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+            let hex = usages.key.to_der().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
             assert_eq!(hex, der, "{name}");
             assert!(usages.extended.is_empty(), "{name}");
         }
@@ -240,8 +236,7 @@ mod tests {
 
     #[test]
     fn lists_every_unknown_name() {
-        let error =
-            CertificateUsages::from_names(&["Client Auth", "client auth", "x\"y"]).unwrap_err();
+        let error = CertificateUsages::from_names(&["Client Auth", "client auth", "x\"y"]).unwrap_err();
         let text = r#"unrecognized usage values: ["Client Auth" "x\"y"]"#;
         assert_eq!(error.to_string(), text);
     }

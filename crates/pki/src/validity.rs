@@ -65,8 +65,7 @@ impl Validity {
     }
 }
 
-const BEYOND_CALENDAR: Error =
-    Error::EmptyValidity("times must be between the years 1970 and 9999");
+const BEYOND_CALENDAR: Error = Error::EmptyValidity("times must be between the years 1970 and 9999");
 
 fn whole_seconds(time: OffsetDateTime) -> Result<OffsetDateTime, Error> {
     OffsetDateTime::from_unix_timestamp(time.unix_timestamp()).map_err(|_| BEYOND_CALENDAR)
@@ -90,8 +89,7 @@ mod tests {
 
     #[test]
     fn clips_to_the_outer_one() {
-        let outer = Validity::new(datetime!(2026-01-01 00:00 UTC), datetime!(2027-01-01 00:00 UTC))
-            .unwrap();
+        let outer = Validity::new(datetime!(2026-01-01 00:00 UTC), datetime!(2027-01-01 00:00 UTC)).unwrap();
         let table = [
             (datetime!(2025-06-01 0:00 UTC), datetime!(2026-06-01 0:00 UTC), true),
             (datetime!(2026-06-01 0:00 UTC), datetime!(2036-06-01 0:00 UTC), true),
@@ -120,8 +118,7 @@ mod tests {
 
     #[test]
     fn includes_its_last_second() {
-        let validity =
-            Validity::new(datetime!(2026-01-01 0:00 UTC), datetime!(2026-01-02 0:00 UTC)).unwrap();
+        let validity = Validity::new(datetime!(2026-01-01 0:00 UTC), datetime!(2026-01-02 0:00 UTC)).unwrap();
         assert!(validity.contains(datetime!(2026-01-02 0:00:00.9 UTC)));
         assert!(!validity.contains(datetime!(2026-01-02 0:00:01 UTC)));
         assert!(!validity.contains(datetime!(2025-12-31 23:59:59.9 UTC)));

@@ -10,9 +10,8 @@ use windlass_pki::policy::{
     RequestedAttributes, validate_api_client, validate_kubelet_client, validate_kubelet_serving,
 };
 use windlass_pki::{
-    CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages, Error,
-    KeyType, LintWarning, PrivateKey, Serial, Subject, SystemRandom, Validity, issue_certificate,
-    lifetime,
+    CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages, Error, KeyType,
+    LintWarning, PrivateKey, Serial, Subject, SystemRandom, Validity, issue_certificate, lifetime,
 };
 use x509_cert::der::{Decode, Encode};
 

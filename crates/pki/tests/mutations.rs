@@ -9,8 +9,8 @@ use base64ct::{Base64, Encoding};
 use rustls_pki_types::CertificateDer;
 use windlass_pki::limits::{MAX_CHAIN_BYTES, MAX_TRUST_BUNDLE_BYTES};
 use windlass_pki::{
-    CertificateRequest, ForeignCertificate, IssuedChain, KeyAlgorithm, SubjectKey,
-    parse_certificate_blocks, parse_trust_anchors, pem,
+    CertificateRequest, ForeignCertificate, IssuedChain, KeyAlgorithm, SubjectKey, parse_certificate_blocks,
+    parse_trust_anchors, pem,
 };
 
 const VECTORS: &str = include_str!("verdicts/vectors.txt");
@@ -88,10 +88,7 @@ fn certificates() -> Vec<Vec<u8>> {
 /// accepted here too. Windlass passes anchors on and does not verify with them.
 const WEBPKI_CANNOT: [(&str, &str); 2] = [
     ("BadDer", "a key or a signature whose bits are not whole bytes, which Go shifts"),
-    (
-        "TrailingData(CertificateExtensions)",
-        "unique identifiers (RFC 5280 §4.1.2.8), which Go skips",
-    ),
+    ("TrailingData(CertificateExtensions)", "unique identifiers (RFC 5280 §4.1.2.8), which Go skips"),
 ];
 
 /// Returns webpki's error if it cannot use an anchor.

@@ -1,9 +1,7 @@
 //! Requests and proofs of possession for every pod key type, and for some other keys.
 #![allow(clippy::unwrap_used)]
 
-use windlass_pki::{
-    CertificateRequest, EllipticCurve, KeyType, PodKeyError, SignatureError, SubjectKey,
-};
+use windlass_pki::{CertificateRequest, EllipticCurve, KeyType, PodKeyError, SignatureError, SubjectKey};
 
 const POD_UID: &[u8] = include_bytes!("possession/pod-uid.txt");
 
@@ -53,10 +51,7 @@ fn reads_the_requests_that_kubelets_send() {
         (&include_bytes!("possession/pcr-p384.stub.der")[..], Ok(KeyType::EcdsaP384)),
         (&include_bytes!("possession/pcr-p521.stub.der")[..], Ok(KeyType::EcdsaP521)),
         (&include_bytes!("possession/pcr-rsa3072.stub.der")[..], Ok(KeyType::Rsa3072)),
-        (
-            &include_bytes!("possession/pcr-rsa2048.stub.der")[..],
-            Err(PodKeyError::Modulus { bits: 2048 }),
-        ),
+        (&include_bytes!("possession/pcr-rsa2048.stub.der")[..], Err(PodKeyError::Modulus { bits: 2048 })),
     ] {
         let request = CertificateRequest::from_der(der).unwrap();
         assert_eq!(request.public_key().pod_key_type(), kind);

@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap};
 use base64ct::{Base64, Encoding};
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 use windlass_pki::{
-    AnchorError, CertificateRequest, EntryFault, KeyAlgorithm, RequestError, SubjectKey,
-    parse_trust_anchors, pem,
+    AnchorError, CertificateRequest, EntryFault, KeyAlgorithm, RequestError, SubjectKey, parse_trust_anchors,
+    pem,
 };
 
 const ROWS: &str = include_str!("verdicts/rows.txt");

@@ -37,8 +37,7 @@ mod tests {
     #[test]
     fn delays_double_up_to_the_maximum() {
         let backoff = Backoff::new(Duration::from_secs(60), Duration::from_secs(3600));
-        let table =
-            [(0, 60), (1, 120), (2, 240), (5, 1920), (6, 3600), (40, 3600), (u32::MAX, 3600)];
+        let table = [(0, 60), (1, 120), (2, 240), (5, 1920), (6, 3600), (40, 3600), (u32::MAX, 3600)];
         for (failures, seconds) in table {
             assert_eq!(backoff.delay(failures, 0.5), Duration::from_secs(seconds), "{failures}");
         }

@@ -207,8 +207,7 @@ mod tests {
             (unknown, "failed to lookup address information"),
         ] {
             let url = "https://192.0.2.1:6443".to_owned();
-            let error =
-                kube::Error::Service(Box::new(ConnectionError { url, source: source.into() }));
+            let error = kube::Error::Service(Box::new(ConnectionError { url, source: source.into() }));
             assert_eq!(describe(&error), format!("https://192.0.2.1:6443: {description}"));
         }
     }

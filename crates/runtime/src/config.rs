@@ -163,13 +163,11 @@ impl ConfigDocument {
             let message = format!("is longer than {MAX_CONFIG_BYTES} bytes");
             return Err(ConfigErrors::for_file(file, message));
         }
-        let text = std::str::from_utf8(text)
-            .map_err(|_| ConfigErrors::for_file(file, "is not UTF-8 text"))?;
+        let text =
+            std::str::from_utf8(text).map_err(|_| ConfigErrors::for_file(file, "is not UTF-8 text"))?;
         let mut errors = ConfigErrors::new(file);
         match serde_saphyr::from_str_with_options::<Spanned<ConfigValue>>(text, yaml_options()) {
-            Ok(Spanned { value: ConfigValue::Null, .. }) => {
-                Err(ConfigErrors::for_file(file, "is empty"))
-            }
+            Ok(Spanned { value: ConfigValue::Null, .. }) => Err(ConfigErrors::for_file(file, "is empty")),
             Ok(root) => {
                 for (key, path) in value::find_duplicates(&root.value) {
                     let message = "is set twice; remove one of them";
@@ -212,10 +210,7 @@ impl ConfigDocument {
         let span = node.defined.span();
         let start = usize::try_from(span.byte_offset()?).ok()?;
         let length = usize::try_from(span.byte_len()?).ok()?;
-        self.text
-            .get(start..start.checked_add(length)?)
-            .map(str::trim)
-            .filter(|text| !text.is_empty())
+        self.text.get(start..start.checked_add(length)?).map(str::trim).filter(|text| !text.is_empty())
     }
 }
 

@@ -3,9 +3,7 @@
 //! A condition counts unless its status is `"False"`. Kubernetes itself ignores the status, because its API server
 //! rejects `Approved`, `Denied` and `Failed` with any other status than `True`; older objects may have an empty one.
 
-use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestCondition,
-};
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use time::OffsetDateTime;
@@ -149,10 +147,7 @@ pub fn with_condition(
 }
 
 /// Returns the request without the conditions of a type.
-pub fn without_condition(
-    csr: &CertificateSigningRequest,
-    condition_type: &str,
-) -> CertificateSigningRequest {
+pub fn without_condition(csr: &CertificateSigningRequest, condition_type: &str) -> CertificateSigningRequest {
     let mut csr = csr.clone();
     if let Some(conditions) = csr.status.as_mut().and_then(|status| status.conditions.as_mut()) {
         conditions.retain(|condition| condition.type_ != condition_type);
@@ -170,8 +165,7 @@ mod tests {
         let conditions = conditions.iter().map(|(condition_type, status)| {
             json!({"type": condition_type, "status": status, "reason": "Why", "message": "a\nb"})
         });
-        let status =
-            json!({"conditions": conditions.collect::<Vec<_>>(), "certificate": certificate});
+        let status = json!({"conditions": conditions.collect::<Vec<_>>(), "certificate": certificate});
         let mut object = json!({
             "metadata": {"name": "a"},
             "spec": {"request": "", "signerName": "a.b/c"},

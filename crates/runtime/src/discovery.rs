@@ -32,8 +32,7 @@ pub struct ApiKind {
 }
 
 /// ClusterTrustBundles: trust anchors that signers publish.
-pub const CLUSTER_TRUST_BUNDLES: ApiKind =
-    certificates_kind("clustertrustbundles", "ClusterTrustBundle");
+pub const CLUSTER_TRUST_BUNDLES: ApiKind = certificates_kind("clustertrustbundles", "ClusterTrustBundle");
 
 /// PodCertificateRequests: certificate requests that kubelets and node agents make for pods.
 pub const POD_CERTIFICATE_REQUESTS: ApiKind =
@@ -193,11 +192,7 @@ fn publish(presence: &watch::Sender<KindPresence>, kind: ApiKind, found: KindPre
                 tracing::info!(kind = kind.kind, "kind is not served; waiting for it");
             }
             KindPresence::Served(resource) => {
-                tracing::debug!(
-                    kind = kind.kind,
-                    version = resource.api_version,
-                    "discovered kind"
-                );
+                tracing::debug!(kind = kind.kind, version = resource.api_version, "discovered kind");
             }
         }
         *known = found;

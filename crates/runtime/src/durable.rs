@@ -259,9 +259,7 @@ impl FileSystem {
 
     /// Makes the names in a directory durable.
     pub fn sync_directory(&self, path: &Path) -> Result<(), DiskError> {
-        self.perform(DiskOperation::Sync, path, || {
-            windlass_safe_path::open_directory(path)?.sync_all()
-        })
+        self.perform(DiskOperation::Sync, path, || windlass_safe_path::open_directory(path)?.sync_all())
     }
 
     fn stage(&self, path: &Path, contents: &[u8], mode: u32) -> Result<(), DiskError> {

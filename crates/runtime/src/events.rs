@@ -38,8 +38,7 @@ const REPEAT_WINDOW: Duration = Duration::from_secs(60 * 60);
 const REMEMBERED_EVENTS: usize = 1000;
 
 /// Rate limit of controllers: a burst of 25, then five per second.
-pub const CONTROLLER_EVENT_LIMIT: RateLimit =
-    RateLimit { burst: 25, refill: Duration::from_millis(200) };
+pub const CONTROLLER_EVENT_LIMIT: RateLimit = RateLimit { burst: 25, refill: Duration::from_millis(200) };
 /// Rate limit of node agents, of which there are many: a burst of ten, then one per minute.
 pub const AGENT_EVENT_LIMIT: RateLimit = RateLimit { burst: 10, refill: Duration::from_secs(60) };
 
@@ -124,21 +123,13 @@ struct RecordedEvent {
 
 impl NewEvent {
     /// Creates a warning whose event object gets a generated name.
-    pub fn warning(
-        action: impl Into<String>,
-        reason: impl Into<String>,
-        note: impl Into<String>,
-    ) -> Self {
+    pub fn warning(action: impl Into<String>, reason: impl Into<String>, note: impl Into<String>) -> Self {
         let (action, reason, note) = (action.into(), reason.into(), note.into());
         Self { event_type: EventType::Warning, action, reason, note, name: None }
     }
 
     /// Creates an event about something that is as it should be.
-    pub fn normal(
-        action: impl Into<String>,
-        reason: impl Into<String>,
-        note: impl Into<String>,
-    ) -> Self {
+    pub fn normal(action: impl Into<String>, reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self { event_type: EventType::Normal, ..Self::warning(action, reason, note) }
     }
 
@@ -148,12 +139,7 @@ impl NewEvent {
     }
 
     /// Builds the object that is written, in the namespace of what it regards.
-    pub fn build(
-        &self,
-        reporter: &EventReporter,
-        regarding: ObjectReference,
-        now: OffsetDateTime,
-    ) -> Event {
+    pub fn build(&self, reporter: &EventReporter, regarding: ObjectReference, now: OffsetDateTime) -> Event {
         let namespace = event_namespace(&regarding).to_owned();
         let prefix = || reporter.name_prefix.clone();
         Event {

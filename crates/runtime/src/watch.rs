@@ -166,8 +166,7 @@ where
     async fn next_event(&mut self) -> Option<watcher::Result<Event<K>>> {
         let is_bounded = self.is_listing && self.is_streaming();
         let (api, config) = (&self.api, &self.config);
-        let events =
-            self.events.get_or_insert_with(|| watcher(api.clone(), config.clone()).boxed());
+        let events = self.events.get_or_insert_with(|| watcher(api.clone(), config.clone()).boxed());
         if !is_bounded {
             return events.next().await;
         }
@@ -219,8 +218,7 @@ where
 
 /// Whether the server rejects streaming lists, which not every version supports.
 fn rejects_streaming(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(_))
-        && matches!(status_code(error), Some(400 | 422))
+    matches!(error, watcher::Error::WatchStartFailed(_)) && matches!(status_code(error), Some(400 | 422))
 }
 
 fn status_code(error: &watcher::Error) -> Option<u16> {
@@ -241,8 +239,7 @@ impl From<&watcher::Error> for WatchError {
             Some(404) => WatchErrorKind::NotServed,
             _ => WatchErrorKind::Broken,
         };
-        let was_established =
-            matches!(error, watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_));
+        let was_established = matches!(error, watcher::Error::WatchFailed(_) | watcher::Error::WatchError(_));
         Self { kind, status, was_established, message: describe(error) }
     }
 }

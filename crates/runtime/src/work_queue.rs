@@ -49,11 +49,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     /// Creates an empty queue with a given source of jitter from 0 to 1.
-    pub fn with_random(
-        metrics: Arc<ControllerMetrics>,
-        backoff: Backoff,
-        random: fn() -> f64,
-    ) -> Self {
+    pub fn with_random(metrics: Arc<ControllerMetrics>, backoff: Backoff, random: fn() -> f64) -> Self {
         let state = QueueState {
             ready: VecDeque::new(),
             ready_since: HashMap::new(),

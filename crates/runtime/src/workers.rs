@@ -30,11 +30,7 @@ pub enum Requeue {
 ///
 /// Errors and panics are logged, counted and retried with the queue's backoff. A repeated error of a
 /// key is logged as a warning only every few minutes.
-pub async fn run_workers<K, F, R>(
-    queue: Arc<WorkQueue<K>>,
-    workers: usize,
-    reconcile: F,
-) -> Infallible
+pub async fn run_workers<K, F, R>(queue: Arc<WorkQueue<K>>, workers: usize, reconcile: F) -> Infallible
 where
     K: Clone + Eq + Hash + Display + Send + 'static,
     F: Fn(K) -> R,

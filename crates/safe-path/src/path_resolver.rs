@@ -42,10 +42,7 @@ impl PathResolver {
 
     /// Resolves the whole path. Calls `missing` with the directory and name of a component that
     /// does not exist; it may create it.
-    pub fn resolve(
-        mut self,
-        missing: impl FnMut(&OwnedFd, &OsStr) -> io::Result<()>,
-    ) -> io::Result<OwnedFd> {
+    pub fn resolve(mut self, missing: impl FnMut(&OwnedFd, &OsStr) -> io::Result<()>) -> io::Result<OwnedFd> {
         self.resolve_components(missing)?;
         let last = self.way.pop().ok_or(ErrorKind::NotFound)?;
         Ok(last.directory)
@@ -152,11 +149,7 @@ impl OpenedDirectory {
         let mode = Mode::from_raw_mode(facts.st_mode);
         let world_writable = mode.contains(Mode::WOTH) && !mode.contains(Mode::SVTX);
         let is_trusted = is_trusted_user(facts.st_uid) && !world_writable;
-        let here = || UntrustedDirectory {
-            directory: path.to_owned(),
-            owner: facts.st_uid,
-            world_writable,
-        };
+        let here = || UntrustedDirectory { directory: path.to_owned(), owner: facts.st_uid, world_writable };
         let untrusted = above.or_else(|| (!is_trusted).then(here));
         Ok(Self { directory, untrusted })
     }

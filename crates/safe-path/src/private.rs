@@ -29,16 +29,11 @@ pub fn open_at(directory: impl AsFd, name: &Path) -> io::Result<File> {
     let facts = file.metadata()?;
     let user = rustix::process::geteuid().as_raw();
     if facts.uid() != user {
-        return Err(permission_denied(format!(
-            "it is owned by user {}, not by user {user}",
-            facts.uid()
-        )));
+        return Err(permission_denied(format!("it is owned by user {}, not by user {user}", facts.uid())));
     }
     if facts.mode() & 0o077 != 0 {
         let mode = facts.mode() & 0o777;
-        return Err(permission_denied(format!(
-            "other users have access to it: its mode is {mode:04o}"
-        )));
+        return Err(permission_denied(format!("other users have access to it: its mode is {mode:04o}")));
     }
     Ok(file)
 }

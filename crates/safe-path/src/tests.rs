@@ -24,8 +24,8 @@ fn mode(path: &Path) -> u32 {
 fn find_inode(path: &Path) -> Result<u64, String> {
     let inode = |found: OwnedFd| stat(&found, None).map(|facts| facts.st_ino);
     let quick = open_directory_path(path).and_then(inode).map_err(|error| error.to_string());
-    let walked = PathResolver::new(path)
-        .and_then(|walk| walk.resolve(|_, _| Err(ErrorKind::NotFound.into())));
+    let walked =
+        PathResolver::new(path).and_then(|walk| walk.resolve(|_, _| Err(ErrorKind::NotFound.into())));
     let walked = walked.and_then(inode).map_err(|error| error.to_string());
     if let (Ok(quick), Ok(walked)) = (&quick, &walked) {
         assert_eq!(quick, walked, "{}", path.display());

@@ -242,9 +242,7 @@ impl AuditRecord<'_> {
     /// if it cannot be written.
     pub(crate) async fn received(&self) -> Result<(), Error> {
         let Some(open) = &self.open else { return Ok(()) };
-        if open.audit.mode != AuditLogMode::BlockingStrict
-            || self.logging(open) != LoggingDecision::Always
-        {
+        if open.audit.mode != AuditLogMode::BlockingStrict || self.logging(open) != LoggingDecision::Always {
             return Ok(());
         }
         let line = event::line(self, open, event::AuditStage::RequestReceived);
@@ -257,8 +255,7 @@ impl AuditRecord<'_> {
 
     /// Queues the final event of the request. Waits while the writer's queue is full.
     pub(crate) async fn complete(&mut self) {
-        let Some((writer, mode)) = self.open.as_ref().map(|open| (open.writer, open.audit.mode))
-        else {
+        let Some((writer, mode)) = self.open.as_ref().map(|open| (open.writer, open.audit.mode)) else {
             return;
         };
         self.write();
@@ -284,12 +281,9 @@ impl AuditRecord<'_> {
         let audit = open.audit;
         match self.logging(open) {
             LoggingDecision::Never => {}
-            LoggingDecision::Always => {
-                self.line = Some(event::line(self, open, event::AuditStage::End(0)))
-            }
+            LoggingDecision::Always => self.line = Some(event::line(self, open, event::AuditStage::End(0))),
             LoggingDecision::Limited => {
-                let line =
-                    event::line(self, open, event::AuditStage::End(audit.limit.suppressed()));
+                let line = event::line(self, open, event::AuditStage::End(audit.limit.suppressed()));
                 match audit.limit.admit(writer::permits_for(line.len()), Instant::now()) {
                     Some(_) => self.line = Some(line),
                     None => audit.counts.suppressed(),
@@ -301,8 +295,7 @@ impl AuditRecord<'_> {
     fn logging(&self, open: &OpenAuditRecord<'_>) -> LoggingDecision {
         let reads = matches!(open.parts.method.as_str(), "GET" | "HEAD" | "OPTIONS");
         let allowed = self.decision.as_ref().is_some_and(Decision::is_allowed);
-        let path =
-            self.info.as_ref().is_some_and(|info| matches!(info.target, RequestTarget::Path));
+        let path = self.info.as_ref().is_some_and(|info| matches!(info.target, RequestTarget::Path));
         match &self.user {
             Some(user) if !user.has_group(UNAUTHENTICATED) && user.name != ANONYMOUS => {
                 LoggingDecision::Always
@@ -327,8 +320,7 @@ enum LoggingDecision {
 impl Drop for AuditRecord<'_> {
     fn drop(&mut self) {
         let Some(writer) = self.open.as_ref().map(|open| open.writer) else { return };
-        let left =
-            self.open.as_ref().is_some_and(|open| matches!(open.ending, RequestOutcome::Left));
+        let left = self.open.as_ref().is_some_and(|open| matches!(open.ending, RequestOutcome::Left));
         if left {
             self.write();
         }

@@ -38,8 +38,7 @@ async fn read_within(body: Incoming, limit: usize) -> Result<Bytes, Error> {
     let mut whole = BytesMut::new();
     let mut only: Option<Bytes> = None;
     while let Some(frame) = body.frame().await {
-        let frame =
-            frame.map_err(|e| Error::BadRequest(format!("request body ended early: {e}")))?;
+        let frame = frame.map_err(|e| Error::BadRequest(format!("request body ended early: {e}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if whole.len() + only.as_ref().map_or(0, Bytes::len) + data.len() > limit {
             return Err(too_large());
@@ -240,12 +239,8 @@ impl HttpBody for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
         match self.get_mut() {
-            ResponseBody::Full(full) => {
-                Poll::Ready(full.next_frame().map(|bytes| Ok(Frame::data(bytes))))
-            }
-            ResponseBody::List(list) => {
-                list.poll_next(cx).map(|next| next.map(|r| r.map(Frame::data)))
-            }
+            ResponseBody::Full(full) => Poll::Ready(full.next_frame().map(|bytes| Ok(Frame::data(bytes)))),
+            ResponseBody::List(list) => list.poll_next(cx).map(|next| next.map(|r| r.map(Frame::data))),
             ResponseBody::Watch(stream) => {
                 stream.poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -263,9 +258,7 @@ impl HttpBody for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             ResponseBody::Full(full) => SizeHint::with_exact(full.bytes.len() as u64),
-            ResponseBody::List(list) => {
-                list.length().map_or_else(SizeHint::default, SizeHint::with_exact)
-            }
+            ResponseBody::List(list) => list.length().map_or_else(SizeHint::default, SizeHint::with_exact),
             ResponseBody::Watch(_) => SizeHint::default(),
         }
     }

@@ -116,15 +116,7 @@ impl KindCache {
     fn new(kind: &'static Kind, applied: Arc<AtomicU64>) -> KindCache {
         let (newest, changed) = (watch::Sender::new(0), Notify::new());
         let (last, object_watchers) = (AtomicU64::new(0), ObjectWatchers::default());
-        KindCache {
-            kind,
-            state: RwLock::default(),
-            last,
-            newest,
-            object_watchers,
-            changed,
-            applied,
-        }
+        KindCache { kind, state: RwLock::default(), last, newest, object_watchers, changed, applied }
     }
 
     /// Wakes the watchers on every change, until the runtime ends.

@@ -149,9 +149,8 @@ async fn stages(
     record.info = Some(info);
     let info = record.info.as_ref().ok_or_else(|| Error::Internal("no request info".into()))?;
     let now = (server.clock)();
-    let caller = retry_when_stale(server, || {
-        server.authenticator.authenticate(server, peer, &parts.headers, now)
-    });
+    let caller =
+        retry_when_stale(server, || server.authenticator.authenticate(server, peer, &parts.headers, now));
     let caller = caller.await?;
     record.user = Some(caller.clone());
     let impersonate = || impersonation::impersonate(server, &caller, &parts.headers, info);
@@ -194,11 +193,8 @@ fn hand_over_seat(
 ) -> Result<Response<ResponseBody>, Error> {
     let bytes = response.body().own_bytes();
     if bytes > 0 {
-        let excess = if changes_nothing(server, info) {
-            ExcessPolicy::Reject
-        } else {
-            ExcessPolicy::SendAnyway
-        };
+        let excess =
+            if changes_nothing(server, info) { ExcessPolicy::Reject } else { ExcessPolicy::SendAnyway };
         server.flow.charge(&mut seat, user, bytes, excess)?;
     }
     response.body_mut().hold_seat(seat);
@@ -222,9 +218,7 @@ async fn retry_when_stale<T>(
     mut check: impl FnMut() -> Result<T, Error>,
 ) -> Result<T, Error> {
     let refused = match check() {
-        Err(refused @ (Error::Unauthorized | Error::Forbidden(..) | Error::ForbiddenPath(_))) => {
-            refused
-        }
+        Err(refused @ (Error::Unauthorized | Error::Forbidden(..) | Error::ForbiddenPath(_))) => refused,
         outcome => return outcome,
     };
     if !server.store.is_shared() || server.store.lost_since().is_some() {
@@ -261,8 +255,7 @@ fn audit_id(headers: &HeaderMap) -> HeaderValue {
 
 /// Errors are encoded as YAML for clients that request YAML, otherwise as JSON.
 fn error_output(headers: &HeaderMap, query: &QueryParameters) -> OutputOptions {
-    let fallback =
-        OutputOptions { format: OutputFormat::Json, view: ObjectView::Object, pretty: false };
+    let fallback = OutputOptions { format: OutputFormat::Json, view: ObjectView::Object, pretty: false };
     let chosen = negotiation::output(headers, query, SupportedViews::Resource).unwrap_or(fallback);
     OutputOptions { view: ObjectView::Object, ..chosen }
 }

@@ -16,8 +16,7 @@ use crate::registry::KindRegistry;
 use crate::registry::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 
 /// Content type of the aggregated form; clients distinguish the forms by these parameters.
-pub(crate) const AGGREGATED: &str =
-    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+pub(crate) const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Returns the response to `GET /api`; `address` is the server's `host:port`.
 pub(crate) fn api_versions(registry: &KindRegistry, address: &str) -> Value {
@@ -50,19 +49,14 @@ pub(crate) fn api_group(registry: &KindRegistry, name: &str) -> Option<Value> {
 
 /// Returns the response to `GET /api/v1` (with an empty group) and `GET /apis/{group}/{version}`;
 /// `None` if the group-version does not exist.
-pub(crate) fn api_resource_list(
-    registry: &KindRegistry,
-    group: &str,
-    version: &str,
-) -> Option<Value> {
+pub(crate) fn api_resource_list(registry: &KindRegistry, group: &str, version: &str) -> Option<Value> {
     let kinds = registry.in_version(group, version);
     let (_, first) = kinds.first()?;
     let mut resources: Vec<(String, Value)> = Vec::new();
     for (kind, served) in &kinds {
         resources.push((kind.plural.to_owned(), resource(kind)));
         for sub in kind.subresources {
-            resources
-                .push((format!("{}/{}", kind.plural, sub.name), subresource(kind, served, sub)));
+            resources.push((format!("{}/{}", kind.plural, sub.name), subresource(kind, served, sub)));
         }
     }
     resources.sort_by(|a, b| a.0.cmp(&b.0));
@@ -212,9 +206,7 @@ fn response_kind(of: &Kind, served: &ServedVersion, sub: &Subresource) -> Respon
         {
             ResponseKind { group: "", version: "", kind }
         }
-        SubresourceAction::Create { group, version, kind, .. } => {
-            ResponseKind { group, version, kind }
-        }
+        SubresourceAction::Create { group, version, kind, .. } => ResponseKind { group, version, kind },
     }
 }
 
@@ -244,10 +236,8 @@ fn aggregated(
                 .iter()
                 .map(|version| {
                     let kinds = registry.in_version(group, version);
-                    let resources: Vec<Value> = kinds
-                        .iter()
-                        .map(|(kind, served)| aggregated_resource(kind, served))
-                        .collect();
+                    let resources: Vec<Value> =
+                        kinds.iter().map(|(kind, served)| aggregated_resource(kind, served)).collect();
                     json!({ "version": version, "resources": resources, "freshness": "Current" })
                 })
                 .collect();

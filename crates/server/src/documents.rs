@@ -125,20 +125,13 @@ fn root(
     Ok(response)
 }
 
-fn plain(
-    parts: &Parts,
-    query: &QueryParameters,
-    value: Value,
-) -> Result<Response<ResponseBody>, Error> {
+fn plain(parts: &Parts, query: &QueryParameters, value: Value) -> Result<Response<ResponseBody>, Error> {
     let output = negotiation::output(&parts.headers, query, SupportedViews::None)?;
     Ok(response::value(StatusCode::OK, output, &value))
 }
 
 /// Serves the OpenID discovery documents of the service account issuer.
-fn issuer_document(
-    found: Option<Value>,
-    media: &'static str,
-) -> Result<Response<ResponseBody>, Error> {
+fn issuer_document(found: Option<Value>, media: &'static str) -> Result<Response<ResponseBody>, Error> {
     let body = found.ok_or(Error::NoSuchPath)?.to_string();
     let mut response = response::typed(StatusCode::OK, media, body);
     let an_hour = HeaderValue::from_static("public, max-age=3600");
@@ -183,11 +176,7 @@ fn openapi_v3(
 }
 
 /// Returns a document with its entity tag, or 304 if the client has it.
-fn document(
-    parts: &Parts,
-    rendered: RenderedDocument,
-    media: &'static str,
-) -> Response<ResponseBody> {
+fn document(parts: &Parts, rendered: RenderedDocument, media: &'static str) -> Response<ResponseBody> {
     let known = parts.headers.get(IF_NONE_MATCH).and_then(|v| v.to_str().ok());
     let mut response = if known == Some(rendered.etag.as_str()) {
         response::typed(StatusCode::NOT_MODIFIED, media, Bytes::new())

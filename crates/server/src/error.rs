@@ -185,9 +185,7 @@ impl Error {
                 let text = format!("only the following media types are accepted: {accepted}");
                 Status::failure(406, "NotAcceptable", text)
             }
-            Error::AlreadyExists { subject, deleting, generated } => {
-                exists(subject, *deleting, *generated)
-            }
+            Error::AlreadyExists { subject, deleting, generated } => exists(subject, *deleting, *generated),
             Error::Conflict(subject, why) => {
                 let text = format!("Operation cannot be fulfilled on {}: {why}", subject.quoted());
                 Status::failure(409, "Conflict", text).with_details(subject.details())
@@ -200,9 +198,7 @@ impl Error {
             }
             Error::TooLarge(text) => Status::failure(413, "RequestEntityTooLarge", text),
             Error::UnsupportedMediaType(text) => Status::failure(415, "UnsupportedMediaType", text),
-            Error::UnsupportedPatchType => {
-                plain(415, "UnsupportedMediaType", "415: Unsupported Media Type")
-            }
+            Error::UnsupportedPatchType => plain(415, "UnsupportedMediaType", "415: Unsupported Media Type"),
             Error::Invalid { group, kind, name, errors } => {
                 Status::invalid(group, kind, name, errors.clone())
             }
@@ -211,8 +207,7 @@ impl Error {
                 plain(422, "Invalid", text)
             }
             Error::TooManyRequests => {
-                let text =
-                    "the server has received too many requests and has asked us to try again later";
+                let text = "the server has received too many requests and has asked us to try again later";
                 retry(429, "TooManyRequests", text, 1)
             }
             Error::Unclassified(text) => Status::failure(500, "", text),
@@ -303,11 +298,7 @@ mod tests {
         let one = ErrorSubject::new("certificates.k8s.io", "clustertrustbundles", "a");
         let all = ErrorSubject::new("", "secrets", "");
         for (error, code, text) in [
-            (
-                Error::NotFound(one.clone()),
-                404,
-                "clustertrustbundles.certificates.k8s.io \"a\" not found",
-            ),
+            (Error::NotFound(one.clone()), 404, "clustertrustbundles.certificates.k8s.io \"a\" not found"),
             (Error::Forbidden(all, "no".into()), 403, "secrets is forbidden: no"),
             (
                 Error::Conflict(one.clone(), "why".into()),

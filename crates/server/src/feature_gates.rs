@@ -25,8 +25,7 @@ pub enum FeatureGateError {
 
 const PROJECTION: &str = "ClusterTrustBundleProjection";
 
-const KNOWN: [&str; 3] =
-    ["ClusterTrustBundle", "ClusterTrustBundleProjection", "PodCertificateRequest"];
+const KNOWN: [&str; 3] = ["ClusterTrustBundle", "ClusterTrustBundleProjection", "PodCertificateRequest"];
 
 impl Default for ServerFeatureGates {
     fn default() -> ServerFeatureGates {
@@ -80,11 +79,8 @@ mod tests {
     #[test]
     fn dependent_features_are_disabled_together() {
         let all = ServerFeatureGates::default();
-        let none = ServerFeatureGates {
-            cluster_trust_bundle: false,
-            cluster_trust_bundle_projection: false,
-            ..all
-        };
+        let none =
+            ServerFeatureGates { cluster_trust_bundle: false, cluster_trust_bundle_projection: false, ..all };
         for (gates, wanted) in [
             (&[][..], Ok(all)),
             (&[("ClusterTrustBundle", false)], Ok(none)),

@@ -22,9 +22,7 @@ const STORE: HealthCheck =
 /// restart would not help.
 const REACH: HealthCheck = HealthCheck {
     name: "etcd-readiness",
-    is_healthy: |server| {
-        server.store.lost_since().is_none_or(|since| since.elapsed() < limits::CUT_OFF)
-    },
+    is_healthy: |server| server.store.lost_since().is_none_or(|since| since.elapsed() < limits::CUT_OFF),
 };
 const POLICY: HealthCheck = HealthCheck {
     name: "poststarthook/rbac/bootstrap-roles",
@@ -37,11 +35,7 @@ const SHUTDOWN: HealthCheck =
     HealthCheck { name: "shutdown", is_healthy: |server| !server.is_shutting_down() };
 
 /// Serves a health path; `None` if the check does not exist.
-pub(crate) fn health(
-    server: &Server,
-    path: &str,
-    query: &QueryParameters,
-) -> Option<Response<ResponseBody>> {
+pub(crate) fn health(server: &Server, path: &str, query: &QueryParameters) -> Option<Response<ResponseBody>> {
     let (root, single) = match path.trim_end_matches('/').trim_start_matches('/').split_once('/') {
         Some((root, check)) => (root, Some(check)),
         None => (path.trim_matches('/'), None),

@@ -100,8 +100,8 @@ const COMPONENT: &str = "apiserver";
 
 /// Buckets of kube-apiserver, in seconds.
 const BUCKETS: [f64; 22] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0,
-    10.0, 15.0, 20.0, 30.0, 45.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0,
+    20.0, 30.0, 45.0,
 ];
 
 /// Buckets of kube-apiserver for the remaining lifetime of certificates: half an hour to a year.
@@ -201,15 +201,8 @@ impl ServerMetrics {
         };
         self.requests.get_or_create(&labels).inc();
         if verb != "WATCH" {
-            let labels = DurationLabels {
-                component: COMPONENT,
-                group,
-                resource,
-                scope,
-                subresource,
-                verb,
-                version,
-            };
+            let labels =
+                DurationLabels { component: COMPONENT, group, resource, scope, subresource, verb, version };
             self.durations.get_or_create(&labels).observe(took.as_secs_f64());
         }
     }
@@ -287,17 +280,13 @@ pub(crate) fn register_cache_metrics(
     kinds: Vec<&'static Kind>,
 ) {
     let sizes = caches.clone();
-    registry.register_scraped_gauge(
-        "apiserver_storage_objects",
-        "Objects stored, by kind",
-        move || {
-            let stored = kinds.iter().filter_map(|kind| {
-                let count = sizes.for_kind(kind)?.len();
-                Some(([("resource", qualified_kind(kind.stored().group, kind.plural))], count))
-            });
-            stored.collect()
-        },
-    );
+    registry.register_scraped_gauge("apiserver_storage_objects", "Objects stored, by kind", move || {
+        let stored = kinds.iter().filter_map(|kind| {
+            let count = sizes.for_kind(kind)?.len();
+            Some(([("resource", qualified_kind(kind.stored().group, kind.plural))], count))
+        });
+        stored.collect()
+    });
     let caches = caches.clone();
     registry.register_scraped_gauge(
         "windlass_store_revision",
@@ -312,10 +301,8 @@ mod tests {
 
     #[test]
     fn scrapers_find_kubernetes_names() {
-        let metrics = ServerMetrics::register(
-            MetricsRegistry::new(),
-            vec![Box::new(|out| out.push_str("more 1\n"))],
-        );
+        let metrics =
+            ServerMetrics::register(MetricsRegistry::new(), vec![Box::new(|out| out.push_str("more 1\n"))]);
         let facts = RequestDimensions {
             verb: "LIST",
             group: "",
@@ -343,9 +330,8 @@ mod tests {
         metrics.client_certificate(time::Duration::hours(3));
         let text = metrics.text();
         for (bucket, count) in [("7200", 0), ("21600", 1)] {
-            let line = format!(
-                "apiserver_client_certificate_expiration_seconds_bucket{{le=\"{bucket}\"}} {count}"
-            );
+            let line =
+                format!("apiserver_client_certificate_expiration_seconds_bucket{{le=\"{bucket}\"}} {count}");
             assert!(text.contains(&line), "{line} in\n{text}");
         }
     }

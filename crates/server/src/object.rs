@@ -38,12 +38,7 @@ const META: &[u8] = b"\"metadata\":{";
 
 impl Object {
     /// Decodes the object stored under `key` at `revision`.
-    pub fn new(
-        kind: &Kind,
-        key: &str,
-        revision: u64,
-        stored: &[u8],
-    ) -> Result<Object, UnreadableObject> {
+    pub fn new(kind: &Kind, key: &str, revision: u64, stored: &[u8]) -> Result<Object, UnreadableObject> {
         let fail = |what: &str| UnreadableObject { key: key.into(), what: what.into() };
         let at = find_bytes(stored, META).ok_or_else(|| fail("no metadata"))?;
         let (head, tail) = stored.split_at(at + META.len());
@@ -125,12 +120,7 @@ impl Object {
             return self.bytes.clone();
         }
         if served.convert.is_some() {
-            return encode_object(
-                kind.name,
-                &served.api_version(),
-                &self.value(kind, served),
-                true,
-            );
+            return encode_object(kind.name, &served.api_version(), &self.value(kind, served), true);
         }
         let head = head(kind.name, &served.api_version());
         let mut out = Vec::with_capacity(head.len() + self.bytes.len());
@@ -281,7 +271,8 @@ mod tests {
     };
 
     fn object() -> Object {
-        let value = json!({"metadata": {"name": "n", "labels": {"b": "2", "a": "1"}}, "data": {"metadata": {}}});
+        let value =
+            json!({"metadata": {"name": "n", "labels": {"b": "2", "a": "1"}}, "data": {"metadata": {}}});
         let stored = encode_object("Thing", "g/v1", &value, false);
         Object::new(&KIND, "ns/n", 7, &stored).unwrap()
     }

@@ -188,11 +188,8 @@ impl OpenApiDocuments {
 
     /// Builds the only version 2 document.
     fn build_v2(&self) -> OpenApiDocument {
-        let mut endpoints = vec![
-            endpoints::core_endpoint(),
-            endpoints::groups_endpoint(),
-            endpoints::version_endpoint(),
-        ];
+        let mut endpoints =
+            vec![endpoints::core_endpoint(), endpoints::groups_endpoint(), endpoints::version_endpoint()];
         let mut versions = Vec::new();
         for (group, of_group) in self.registry.groups() {
             if !group.is_empty() {
@@ -220,40 +217,25 @@ impl OpenApiDocuments {
     }
 
     /// Maps types to their group, version and kind, if any.
-    fn kinds(
-        &self,
-        versions: &[(&'static str, &'static str)],
-    ) -> BTreeMap<String, Vec<GroupVersionKind>> {
+    fn kinds(&self, versions: &[(&'static str, &'static str)]) -> BTreeMap<String, Vec<GroupVersionKind>> {
         let mut kinds: BTreeMap<String, Vec<GroupVersionKind>> = BTreeMap::new();
         for kind in self.registry.kinds() {
             for served in kind.served {
-                let gvk = GroupVersionKind {
-                    group: served.group,
-                    version: served.version,
-                    kind: kind.name,
-                };
+                let gvk = GroupVersionKind { group: served.group, version: served.version, kind: kind.name };
                 kinds.insert(served.type_name.to_owned(), vec![gvk]);
                 let list = format!("{}List", served.type_name);
-                if let Some((_, kind)) =
-                    definitions::full_name(&list).and_then(|n| n.rsplit_once('.'))
-                {
+                if let Some((_, kind)) = definitions::full_name(&list).and_then(|n| n.rsplit_once('.')) {
                     kinds.insert(list, vec![GroupVersionKind { kind, ..gvk }]);
                 }
             }
             for sub in kind.subresources {
                 if let SubresourceAction::Create { group, version, kind, type_name } = sub.action {
-                    kinds.insert(
-                        type_name.to_owned(),
-                        vec![GroupVersionKind { group, version, kind }],
-                    );
+                    kinds.insert(type_name.to_owned(), vec![GroupVersionKind { group, version, kind }]);
                 }
             }
         }
         for kind in ["APIGroup", "APIGroupList", "APIResourceList", "APIVersions", "Status"] {
-            kinds.insert(
-                format!("{META}.{kind}"),
-                vec![GroupVersionKind { group: "", version: "v1", kind }],
-            );
+            kinds.insert(format!("{META}.{kind}"), vec![GroupVersionKind { group: "", version: "v1", kind }]);
         }
         for (name, kind) in [(DELETE_OPTIONS, "DeleteOptions"), (WATCH_EVENT, "WatchEvent")] {
             let others = versions.iter().filter(|v| **v != ("", "v1"));

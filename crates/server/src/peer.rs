@@ -43,10 +43,7 @@ const VERDICTS: usize = 2;
 impl Peer {
     /// Creates the peer of a TLS connection with its certificate chain, which may be empty.
     pub fn from_tls(address: SocketAddr, chain: Vec<CertificateDer<'static>>) -> Peer {
-        Peer {
-            address: Some(address),
-            origin: PeerOrigin::Tls { chain, verdicts: Mutex::default() },
-        }
+        Peer { address: Some(address), origin: PeerOrigin::Tls { chain, verdicts: Mutex::default() } }
     }
 
     /// Creates the peer of a component of this process that acts as `user`.
@@ -101,8 +98,8 @@ impl Peer {
 mod tests {
     use time::macros::datetime;
     use windlass_pki::{
-        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-        Validity, issue,
+        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
+        issue,
     };
 
     use super::*;

@@ -128,11 +128,7 @@ enum PolicyWriteError {
     Refused(String),
 }
 
-async fn write(
-    server: &Server,
-    local: &LocalClient,
-    preset: &DefaultObject,
-) -> Result<(), PolicyWriteError> {
+async fn write(server: &Server, local: &LocalClient, preset: &DefaultObject) -> Result<(), PolicyWriteError> {
     let found = server.caches.for_kind(preset.kind).and_then(|cache| cache.get(&preset.key));
     let existing = found.map(|object| object.value(preset.kind, preset.kind.stored()));
     let (all, one) = (preset.collection(), preset.path());
@@ -148,12 +144,7 @@ async fn write(
     }
 }
 
-async fn send(
-    local: &LocalClient,
-    method: Method,
-    path: &str,
-    body: &Value,
-) -> Result<(), PolicyWriteError> {
+async fn send(local: &LocalClient, method: Method, path: &str, body: &Value) -> Result<(), PolicyWriteError> {
     let refused = |error: &dyn std::fmt::Display| PolicyWriteError::Refused(error.to_string());
     let request = Request::builder()
         .method(method)

@@ -34,8 +34,7 @@ impl RateLimit {
     /// burst. Returns how many were suppressed before.
     pub(crate) fn admit(&self, cost: u32, now: Instant) -> Option<u64> {
         let mut state = self.lock();
-        let passed =
-            state.refilled.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        let passed = state.refilled.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
         state.tokens = (state.tokens + passed * self.per_second).min(self.burst);
         state.refilled = Some(state.refilled.map_or(now, |at| at.max(now)));
         let cost = f64::from(cost).min(self.burst);

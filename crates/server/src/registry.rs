@@ -71,10 +71,7 @@ pub static KINDS: &[&Kind] = &[
 /// Index of kinds by path and by name.
 pub struct KindRegistry {
     kinds: Vec<&'static Kind>,
-    by_path: BTreeMap<
-        (&'static str, &'static str, &'static str),
-        (&'static Kind, &'static ServedVersion),
-    >,
+    by_path: BTreeMap<(&'static str, &'static str, &'static str), (&'static Kind, &'static ServedVersion)>,
 }
 
 impl KindRegistry {
@@ -105,11 +102,7 @@ impl KindRegistry {
     }
 
     /// Returns the kind for `apiVersion` and `kind`.
-    pub fn by_kind(
-        &self,
-        api_version: &str,
-        kind: &str,
-    ) -> Option<(&'static Kind, &'static ServedVersion)> {
+    pub fn by_kind(&self, api_version: &str, kind: &str) -> Option<(&'static Kind, &'static ServedVersion)> {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let mut all = self.by_path.values().copied();
         all.find(|(k, s)| k.name == kind && s.group == group && s.version == version)
@@ -132,11 +125,7 @@ impl KindRegistry {
     }
 
     /// Returns the kinds of a group-version, sorted by plural.
-    pub fn in_version(
-        &self,
-        group: &str,
-        version: &str,
-    ) -> Vec<(&'static Kind, &'static ServedVersion)> {
+    pub fn in_version(&self, group: &str, version: &str) -> Vec<(&'static Kind, &'static ServedVersion)> {
         let all = self.by_path.iter();
         let found = all.filter(|((g, v, _), _)| *g == group && *v == version);
         found.map(|(_, found)| *found).collect()

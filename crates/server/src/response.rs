@@ -32,8 +32,7 @@ pub(crate) fn object(
         {
             let bytes = object.json(call.kind, call.served);
             let is_shared = object.is_as_stored(call.kind, call.served);
-            let body =
-                if is_shared { ResponseBody::shared(bytes) } else { ResponseBody::from(bytes) };
+            let body = if is_shared { ResponseBody::shared(bytes) } else { ResponseBody::from(bytes) };
             with_body(code, media_type(OutputFormat::Json), body)
         }
         ObjectView::Object | ObjectView::Discovery => {
@@ -57,8 +56,7 @@ pub(crate) fn list(
     list: ObjectList,
 ) -> Response<ResponseBody> {
     let metadata = list_meta(list.revision, &list.continue_, list.remaining);
-    let mut form =
-        ItemEncoder::new(output, call.kind, call.served, |version| RowEncoder::new(call, version));
+    let mut form = ItemEncoder::new(output, call.kind, call.served, |version| RowEncoder::new(call, version));
     let name = format!("{}List", call.kind.name);
     let envelope = match form.spliced_envelope(&name, &metadata) {
         Some(envelope) => envelope,
@@ -101,12 +99,7 @@ pub(crate) fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>
 }
 
 /// Returns a `PartialObjectMetadata` with the metadata of an object.
-pub(crate) fn partial(
-    kind: &Kind,
-    served: &ServedVersion,
-    version: MetaVersion,
-    object: &Object,
-) -> Value {
+pub(crate) fn partial(kind: &Kind, served: &ServedVersion, version: MetaVersion, object: &Object) -> Value {
     metadata_only(version, &mut object.value(kind, served))
 }
 
@@ -120,11 +113,7 @@ fn metadata_only(version: MetaVersion, value: &mut Value) -> Value {
 
 /// Builds a response with an object that is not stored: a review, or an object posted to a
 /// subresource.
-pub(crate) fn unstored(
-    code: StatusCode,
-    output: OutputOptions,
-    mut object: Value,
-) -> Response<ResponseBody> {
+pub(crate) fn unstored(code: StatusCode, output: OutputOptions, mut object: Value) -> Response<ResponseBody> {
     if let ObjectView::Metadata(version) = output.view {
         object = metadata_only(version, &mut object);
     }
@@ -132,11 +121,7 @@ pub(crate) fn unstored(
 }
 
 /// Builds a response with a success `Status` or any other value.
-pub(crate) fn value(
-    code: StatusCode,
-    output: OutputOptions,
-    value: &Value,
-) -> Response<ResponseBody> {
+pub(crate) fn value(code: StatusCode, output: OutputOptions, value: &Value) -> Response<ResponseBody> {
     let bytes = match output.format {
         OutputFormat::Yaml => to_yaml(value).into_bytes(),
         OutputFormat::Json if output.pretty => {
@@ -196,11 +181,7 @@ pub(crate) fn typed(
 }
 
 /// Builds a response with a body of a media type.
-pub(crate) fn with_body(
-    code: StatusCode,
-    media: &'static str,
-    body: ResponseBody,
-) -> Response<ResponseBody> {
+pub(crate) fn with_body(code: StatusCode, media: &'static str, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media));

@@ -238,23 +238,17 @@ const NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube
 pub(crate) async fn create_namespaces(server: &Arc<Server>) {
     let Ok(cache) = server.core("namespaces") else { return };
     for name in NAMESPACES.iter().filter(|name| cache.get(name).is_none()) {
-        let body = format!(
-            "{{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{{\"name\":\"{name}\"}}}}"
-        );
-        let request = Request::post("/api/v1/namespaces")
-            .header(USER_AGENT, "windlass")
-            .body(Full::from(body));
+        let body =
+            format!("{{\"apiVersion\":\"v1\",\"kind\":\"Namespace\",\"metadata\":{{\"name\":\"{name}\"}}}}");
+        let request =
+            Request::post("/api/v1/namespaces").header(USER_AGENT, "windlass").body(Full::from(body));
         let Ok(request) = request else { continue };
         let owner = User::authenticated("system:apiserver", "", vec![MASTERS.into()]);
         let response = LocalClient::new(server.clone(), owner).oneshot(request).await;
         if let Ok(response) = response
             && !response.status().is_success()
         {
-            tracing::error!(
-                name,
-                code = response.status().as_u16(),
-                "system namespace not created"
-            );
+            tracing::error!(name, code = response.status().as_u16(), "system namespace not created");
         }
     }
 }

@@ -14,9 +14,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{
-    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key,
-};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
     AlertDescription, CertificateError, DigitallySignedStruct, DistinguishedName, PeerMisbehaved,
@@ -126,17 +124,12 @@ fn verify_tls12_with_key(
     let bad = |error| rustls::Error::InvalidCertificate(error);
     let key = RawPublicKeyEntity::try_from(key).map_err(|_| bad(CertificateError::BadEncoding))?;
     let mut mapped = supported.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme);
-    let (_, algorithms) =
-        mapped.next().ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
+    let (_, algorithms) = mapped.next().ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
     // In TLS 1.2 a signature scheme does not determine the curve.
     let verified = algorithms
         .iter()
         .any(|algorithm| key.verify_signature(*algorithm, message, signed.signature()).is_ok());
-    if verified {
-        Ok(HandshakeSignatureValid::assertion())
-    } else {
-        Err(bad(CertificateError::BadSignature))
-    }
+    if verified { Ok(HandshakeSignatureValid::assertion()) } else { Err(bad(CertificateError::BadSignature)) }
 }
 
 /// Requests a client certificate, accepts any, and verifies only possession of its key.
@@ -173,9 +166,7 @@ impl ClientCertVerifier for AnyClientCertVerifier {
         let algorithms = &self.provider.signature_verification_algorithms;
         match old_key(certificate)? {
             Some(key) => verify_tls12_with_key(message, &key, signed, algorithms),
-            None => {
-                rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-            }
+            None => rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms),
         }
     }
 
@@ -188,9 +179,7 @@ impl ClientCertVerifier for AnyClientCertVerifier {
         let algorithms = &self.provider.signature_verification_algorithms;
         match old_key(certificate)? {
             Some(key) => verify_tls13_signature_with_raw_key(message, &key, signed, algorithms),
-            None => {
-                rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-            }
+            None => rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms),
         }
     }
 

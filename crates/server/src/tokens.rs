@@ -51,8 +51,7 @@ impl TokenSigner {
         let header = json!({"alg": self.algorithm.name(), "kid": self.key_id});
         let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let message = format!("{}.{}", part(&header), part(&claims));
-        let signature =
-            self.key.sign_jws(message.as_bytes()).map_err(|e| SigningKeyError(e.to_string()))?;
+        let signature = self.key.sign_jws(message.as_bytes()).map_err(|e| SigningKeyError(e.to_string()))?;
         Ok(format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 }

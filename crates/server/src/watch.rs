@@ -302,11 +302,7 @@ impl WatchStream {
     fn bookmark(&mut self, initial_end: bool) -> Bytes {
         self.bookmarked = self.at;
         let kind = self.plan.cache.kind;
-        let note = if initial_end {
-            "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
-        } else {
-            ""
-        };
+        let note = if initial_end { "\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
         let tail = String::from_utf8_lossy(&self.plan.empty);
         if let EventEncoding::Custom(write) = &mut self.plan.shape {
             // Such a client can decode only its view, so bookmarks use it too.
@@ -318,10 +314,7 @@ impl WatchStream {
         }
         let head = crate::object::head(kind.name, &self.plan.served.api_version());
         let comma = if note.is_empty() { "" } else { "," };
-        let object = format!(
-            "{head}\"metadata\":{{\"resourceVersion\":\"{}\"{comma}{note}}}{tail}",
-            self.at
-        );
+        let object = format!("{head}\"metadata\":{{\"resourceVersion\":\"{}\"{comma}{note}}}{tail}", self.at);
         crate::cache::line("BOOKMARK", object.as_bytes())
     }
 }

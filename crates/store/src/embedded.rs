@@ -35,8 +35,7 @@ use crate::fatal_latch::FatalLatch;
 use crate::file_output::partial_path;
 use crate::sink::deliver_changes;
 use crate::{
-    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store,
-    WriteRequest,
+    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store, WriteRequest,
 };
 use checkpoint::CheckpointScheduler;
 use failure::PathContext;
@@ -231,11 +230,7 @@ impl Store for EmbeddedStore {
         Box::pin(self.readers.read(move |path, tx| reader::range(path, tx, &range)))
     }
 
-    fn history(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         Box::pin(self.readers.read(move |path, tx| reader::history(path, tx, after, limit)))
     }
 
@@ -243,8 +238,7 @@ impl Store for EmbeddedStore {
         // Most of the replay happens here, so that commits wait only for the rest.
         let mut seen = after;
         loop {
-            let events =
-                self.readers.with_connection(|path, tx| reader::history(path, tx, seen, REPLAY))?;
+            let events = self.readers.with_connection(|path, tx| reader::history(path, tx, seen, REPLAY))?;
             if let Some(last) = events.last() {
                 seen = last.revision;
                 deliver_changes(&mut sink, &events)?;

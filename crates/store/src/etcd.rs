@@ -36,8 +36,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::fatal_latch::FatalLatch;
 use crate::{
-    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store,
-    WriteRequest,
+    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyRange, RangePage, Revision, Sink, Store, WriteRequest,
 };
 use client::EtcdClient;
 use compactor::Compactor;
@@ -195,11 +194,7 @@ impl Store for EtcdStore {
         self.call(|core| async move { reader::range(&core, &range).await })
     }
 
-    fn history(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         self.call(move |core| async move {
             let upto = core.check_history(after).await?;
             core.prepare(after, upto).await?;

@@ -28,15 +28,11 @@ pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 pub(crate) fn refuse_untrusted(file: &Path) -> Result<(), Error> {
     let above = file.parent().unwrap_or(Path::new(""));
     let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-    match windlass_safe_path::find_untrusted_directory(above)
-        .map_err(|error| io_error(above, &error))?
-    {
+    match windlass_safe_path::find_untrusted_directory(above).map_err(|error| io_error(above, &error))? {
         None => Ok(()),
         Some(untrusted) => Err(Error::Refused {
             path: file.to_owned(),
-            what: format!(
-                "is not written: {untrusted}; choose a directory that only you can write to"
-            ),
+            what: format!("is not written: {untrusted}; choose a directory that only you can write to"),
         }),
     }
 }

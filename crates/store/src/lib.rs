@@ -62,14 +62,12 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-pub use embedded::{
-    Clock, EmbeddedOptions, EmbeddedStore, StoreReport, backup, check, check_file, restore,
-};
+pub use embedded::{Clock, EmbeddedOptions, EmbeddedStore, StoreReport, backup, check, check_file, restore};
 pub use error::Error;
 pub use etcd::{EtcdOptions, EtcdStore, EtcdTlsFiles, RaisedRevision, raise_revision};
 pub use migrate::{
-    MigrationEvent, MigrationListener, MigrationStep, MigrationSummary, StoreLocation, export,
-    import, undo_import,
+    MigrationEvent, MigrationListener, MigrationStep, MigrationSummary, StoreLocation, export, import,
+    undo_import,
 };
 
 /// A point in the store's history: the number of the change that created it, from 1 up.
@@ -216,11 +214,7 @@ pub trait Store: Send + Sync + 'static {
     fn range(&self, range: KeyRange) -> BoxFuture<'_, Result<RangePage, Error>>;
 
     /// Returns the first `limit` changes after a revision.
-    fn history(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>>;
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>>;
 
     /// Attaches a sink: it first receives the retained changes after `after`, then every new one.
     ///

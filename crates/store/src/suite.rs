@@ -26,8 +26,8 @@ pub(crate) use model::*;
 pub(crate) use reads::*;
 
 use crate::{
-    ChangeEvent, CommittedWrite, Error, FeedMessage, KeyChange, KeyRange, Revision, Store,
-    StoredValue, WritePrecondition, WriteRequest,
+    ChangeEvent, CommittedWrite, Error, FeedMessage, KeyChange, KeyRange, Revision, Store, StoredValue,
+    WritePrecondition, WriteRequest,
 };
 
 /// Declares the tests of all guarantees for one engine.
@@ -142,10 +142,7 @@ impl StateReplay {
             let previous = match &event.value {
                 Some(value) => {
                     let (revision, created) = (event.revision, event.created);
-                    state.insert(
-                        event.key.clone(),
-                        StoredValue { revision, created, value: value.clone() },
-                    )
+                    state.insert(event.key.clone(), StoredValue { revision, created, value: value.clone() })
                 }
                 None => Some(state.remove(&event.key).expect("a deletion of what exists")),
             };

@@ -29,8 +29,7 @@ impl EtcdCluster {
     /// all of them listen, which is before they have a leader.
     pub fn start(size: usize, args: &[&str]) -> Result<Self> {
         let scheme = if args.contains(&"--auto-tls") { "https" } else { "http" };
-        let places: Result<Vec<_>> =
-            (0..size).map(|_| MemberAddress::on_loopback(scheme)).collect();
+        let places: Result<Vec<_>> = (0..size).map(|_| MemberAddress::on_loopback(scheme)).collect();
         Self::start_at(places?, args)
     }
 

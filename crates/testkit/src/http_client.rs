@@ -177,9 +177,7 @@ fn tls_config(ca: &[u8], shown: Option<(&[u8], &[u8])>) -> ClientConfig {
         None => config.with_no_client_auth(),
         Some((chain, key)) => {
             let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().unwrap();
-            config
-                .with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).unwrap())
-                .unwrap()
+            config.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).unwrap()).unwrap()
         }
     }
 }
@@ -264,12 +262,7 @@ impl HttpConnection {
     }
 
     /// Sends a request and returns the response with its body unread. A body is JSON, for PATCH a merge patch.
-    pub async fn start(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<Response<Incoming>> {
+    pub async fn start(&mut self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>> {
         let media = match method {
             _ if body.is_empty() => "",
             Method::PATCH => "application/merge-patch+json",
@@ -301,12 +294,7 @@ impl HttpConnection {
     }
 
     /// Sends a request with a JSON body (none when it is null) and reads a JSON response.
-    pub async fn request(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: &Value,
-    ) -> Result<(u16, Value)> {
+    pub async fn request(&mut self, method: Method, path: &str, body: &Value) -> Result<(u16, Value)> {
         let (content_type, body) = match body {
             Value::Null => ("", Bytes::new()),
             body => ("application/json", body.to_string().into()),
@@ -331,12 +319,7 @@ impl HttpConnection {
     }
 
     /// Sends a request and reads the whole response as bytes.
-    pub async fn fetch(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<(StatusCode, Bytes)> {
+    pub async fn fetch(&mut self, method: Method, path: &str, body: Bytes) -> Result<(StatusCode, Bytes)> {
         let response = self.start(method, path, body).await?;
         let status = response.status();
         Ok((status, response.into_body().collect().await?.to_bytes()))

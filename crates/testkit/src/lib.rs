@@ -37,11 +37,8 @@ pub use pki::{
 };
 pub use polling::{PATIENCE, poll_until, poll_until_async};
 pub use process::{
-    ADMIN_TOKEN, ChildProcess, ServerDataDir, ServerProcess, free_address, read_lines,
-    wait_for_exit,
+    ADMIN_TOKEN, ChildProcess, ServerDataDir, ServerProcess, free_address, read_lines, wait_for_exit,
 };
 pub use request::{TestRequest, TestResponse, TestWatch, brief};
-pub use scripted_api::{
-    ApiCall, InjectedFault, ScriptedApi, Signer, SigningPolicy, scripted_client,
-};
+pub use scripted_api::{ApiCall, InjectedFault, ScriptedApi, Signer, SigningPolicy, scripted_client};
 pub use server::{ISSUER, TOKENS, TestServer, TestServerBuilder};

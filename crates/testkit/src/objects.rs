@@ -44,8 +44,7 @@ pub async fn wait_until<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + Send + 'static,
 {
-    let waiting =
-        kube::runtime::wait::await_condition(api.clone(), name, |found: Option<&K>| good(found));
+    let waiting = kube::runtime::wait::await_condition(api.clone(), name, |found: Option<&K>| good(found));
     match tokio::time::timeout(PATIENCE, waiting).await {
         Ok(found) => found.unwrap(),
         Err(_) => {

@@ -79,8 +79,7 @@ impl ChildProcess {
 
     /// Waits for the next line on standard output; panics with the log if there is none in time.
     pub fn line(&self, patience: Duration) -> String {
-        self.try_line(patience)
-            .unwrap_or_else(|| panic!("no line on standard output; log:\n{}", self.log()))
+        self.try_line(patience).unwrap_or_else(|| panic!("no line on standard output; log:\n{}", self.log()))
     }
 
     /// All lines on standard output that were not read yet. Waits for the end of the process.

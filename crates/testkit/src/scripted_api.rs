@@ -433,12 +433,7 @@ impl ScriptedApiState {
     }
 
     /// Returns the answer that rejects a new object, if it is rejected.
-    fn reject_new(
-        &self,
-        request: &Value,
-        version: Option<&str>,
-        plural: &str,
-    ) -> Option<HttpAnswer> {
+    fn reject_new(&self, request: &Value, version: Option<&str>, plural: &str) -> Option<HttpAnswer> {
         let is_pod = plural == "podcertificaterequests";
         if is_pod && self.served != version {
             return Some(failure(404, "the server could not find the requested resource"));

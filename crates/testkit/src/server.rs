@@ -11,12 +11,10 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 use windlass_pki::PrivateKey;
 use windlass_server::{
-    AdmissionPlugins, Authenticator, LocalClient, MASTERS, Server, ServerOptions, TokenFile,
-    TokenSigner, TokenVerifier, User, start,
+    AdmissionPlugins, Authenticator, LocalClient, MASTERS, Server, ServerOptions, TokenFile, TokenSigner,
+    TokenVerifier, User, start,
 };
-use windlass_store::{
-    EmbeddedOptions, EmbeddedStore, KeyChange, Store, WritePrecondition, WriteRequest,
-};
+use windlass_store::{EmbeddedOptions, EmbeddedStore, KeyChange, Store, WritePrecondition, WriteRequest};
 
 use crate::request::{TestRequest, TestResponse, TestWatch};
 
@@ -75,10 +73,7 @@ impl<'a> TestServerBuilder<'a> {
         });
         for (key, text) in self.objects {
             let change = KeyChange::Put(text.into());
-            store
-                .commit(WriteRequest { key, expect: WritePrecondition::Any, change })
-                .await
-                .unwrap();
+            store.commit(WriteRequest { key, expect: WritePrecondition::Any, change }).await.unwrap();
         }
         let (down, shutdown) = watch::channel(false);
         let key = PrivateKey::generate().unwrap();

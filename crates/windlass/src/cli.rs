@@ -26,21 +26,17 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use windlass_pki::AltName;
 
-pub use access::{
-    AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, ConnectionArgs, InflightArgs,
-};
+pub use access::{AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, ConnectionArgs, InflightArgs};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs, NodeMonitorArgs};
 pub use etcd::EtcdArgs;
 pub use external_address::ExternalUrl;
 pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
-    ApiServerArgs, CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, IssueArgs,
-    NameArgs, OutputFormat,
+    ApiServerArgs, CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, IssueArgs, NameArgs,
+    OutputFormat,
 };
-pub use signers::{
-    SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs,
-};
+pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs};
 pub use store::{StoreCommand, StoreLocationArgs};
 pub use tokens::{TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl};
 pub use trust::{TrustCommand, TrustPackageArgs, TrustStatusArgs};

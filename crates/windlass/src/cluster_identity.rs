@@ -45,12 +45,8 @@ enum IdentityPart {
     KubeletServing,
 }
 
-const PARTS: [IdentityPart; 4] = [
-    IdentityPart::Serving,
-    IdentityPart::Clients,
-    IdentityPart::Accounts,
-    IdentityPart::KubeletServing,
-];
+const PARTS: [IdentityPart; 4] =
+    [IdentityPart::Serving, IdentityPart::Clients, IdentityPart::Accounts, IdentityPart::KubeletServing];
 
 impl IdentityPart {
     /// Returns the files of this part in a data directory; the first one is compared.
@@ -134,11 +130,8 @@ impl ServerIdentity {
                 self.warn_of_kubelet_serving(&record);
                 return Ok(self.kubelet_serving(&record));
             }
-            let write = WriteRequest {
-                key: KEY.into(),
-                expect,
-                change: KeyChange::Put(record.to_json()?.into()),
-            };
+            let write =
+                WriteRequest { key: KEY.into(), expect, change: KeyChange::Put(record.to_json()?.into()) };
             match store.commit(write).await {
                 Ok(_) => {
                     tracing::info!("recorded the certificate authorities of this server in {name}");
@@ -262,30 +255,22 @@ impl ServerIdentity {
         Ok(keys.iter().map(|key| fingerprint(key.as_der())).collect())
     }
 
-    fn explain(
-        &self,
-        record: &ClusterIdentityRecord,
-        faults: &[IdentityMismatch],
-        name: &str,
-    ) -> String {
+    fn explain(&self, record: &ClusterIdentityRecord, faults: &[IdentityMismatch], name: &str) -> String {
         let list = |wanted: fn(&IdentityMismatch) -> bool| {
-            let files =
-                faults.iter().filter(|fault| wanted(fault)).map(|fault| first_file(fault.part()));
+            let files = faults.iter().filter(|fault| wanted(fault)).map(|fault| first_file(fault.part()));
             files.collect::<Vec<_>>().join(", ")
         };
         let missing = list(|fault| matches!(fault, IdentityMismatch::Missing(_)));
         let differs = list(|fault| matches!(fault, IdentityMismatch::Differs(_)));
         let pki = self.pki_dir();
-        let mut text =
-            format!("{name} belongs to servers with other certificate authorities or keys.");
+        let mut text = format!("{name} belongs to servers with other certificate authorities or keys.");
         if !missing.is_empty() {
             text += &format!("\nMissing files: {missing} in {}", pki.display());
         }
         if !differs.is_empty() {
             text += &format!("\nDifferent files: {differs} in {}", pki.display());
         }
-        let named =
-            self.accounts.is_some() && faults.iter().any(|f| f.part() == IdentityPart::Accounts);
+        let named = self.accounts.is_some() && faults.iter().any(|f| f.part() == IdentityPart::Accounts);
         if named {
             text += "\nThe key of their service-account tokens is missing in \
                      --service-account-signing-key-file and --service-account-key-file.";
@@ -345,8 +330,7 @@ fn first_file(part: IdentityPart) -> &'static str {
 /// Reads the record and its revision from the store.
 async fn read(store: &dyn Store) -> Result<Option<(ClusterIdentityRecord, u64)>> {
     let stored = store.get(KEY).await?;
-    let record =
-        stored.map(|stored| Ok((ClusterIdentityRecord::read(&stored.value)?, stored.revision)));
+    let record = stored.map(|stored| Ok((ClusterIdentityRecord::read(&stored.value)?, stored.revision)));
     record.transpose()
 }
 

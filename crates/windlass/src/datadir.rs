@@ -34,8 +34,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial,
-    Subject, SystemRandom, Validity, issue,
+    AltName, Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
+    SystemRandom, Validity, issue,
 };
 
 use windlass_runtime::durable::{DiskError, FileSystem, NewFile};
@@ -251,8 +251,7 @@ fn serving_request(site: &ServerSite) -> Result<LeafRequest> {
     let mut names = dns.map(|name| AltName::Dns(name.to_owned())).to_vec();
     let hostname = site.hostname.as_deref().map(str::to_ascii_lowercase);
     names.extend(hostname.filter(|name| is_host_name(name)).map(AltName::Dns));
-    names
-        .extend(["127.0.0.1", "::1"].into_iter().filter_map(|ip| ip.parse().ok()).map(AltName::Ip));
+    names.extend(["127.0.0.1", "::1"].into_iter().filter_map(|ip| ip.parse().ok()).map(AltName::Ip));
     names.push(AltName::Ip(SERVICE_ADDRESS));
     if !site.listen.ip().is_unspecified() {
         names.push(AltName::Ip(site.listen.ip()));
@@ -333,8 +332,7 @@ impl PkiBuilder<'_> {
                 certificate.validity().not_after(),
             );
         }
-        CertificateAuthority::new(certificate, key)
-            .with_context(|| format!("{} do not match", paths.both()))
+        CertificateAuthority::new(certificate, key).with_context(|| format!("{} do not match", paths.both()))
     }
 
     /// Creates the CA of kubelet serving certificates if it is missing. Only its signers depend on
@@ -430,12 +428,7 @@ impl PkiBuilder<'_> {
         Ok(key)
     }
 
-    fn kubeconfig(
-        &mut self,
-        url: &str,
-        ca: &CertificateAuthority,
-        admin: &CertificateKeyPair,
-    ) -> Result<()> {
+    fn kubeconfig(&mut self, url: &str, ca: &CertificateAuthority, admin: &CertificateKeyPair) -> Result<()> {
         let path = self.layout.kubeconfig();
         let contents = kubeconfig::KubeconfigContents::new(url, ca.certificate(), ADMIN, admin)?;
         if let Some(text) = read(&path)? {
@@ -481,8 +474,8 @@ fn private_file(path: PathBuf, contents: &str) -> NewFile {
 
 /// Warns if users other than the owner can read a private file. Its mode is not changed: it may be deliberate.
 fn warn_if_exposed(path: &Path) -> Result<()> {
-    let metadata = fs::metadata(path)
-        .with_context(|| format!("cannot read metadata of {}", path.display()))?;
+    let metadata =
+        fs::metadata(path).with_context(|| format!("cannot read metadata of {}", path.display()))?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let (file, mode) = (path.display(), format!("{mode:04o}"));

@@ -87,12 +87,7 @@ pub enum CertificateSource {
 impl MonitoredCertificate {
     /// Monitors a certificate file, with a metric.
     pub fn file(name: &str, role: CertificateRole, path: impl Into<PathBuf>) -> Self {
-        Self {
-            name: name.to_owned(),
-            role,
-            source: CertificateSource::File(path.into()),
-            metric: true,
-        }
+        Self { name: name.to_owned(), role, source: CertificateSource::File(path.into()), metric: true }
     }
 
     /// Monitors the CA file of a signer.
@@ -103,12 +98,9 @@ impl MonitoredCertificate {
     /// Reads the certificate now; of several in a file, the one that expires first counts.
     pub fn read(&self) -> Result<CertificateLifetime> {
         let (text, origin) = match &self.source {
-            CertificateSource::Text(text) => {
-                (text.clone(), "certificate of the kubeconfig".to_owned())
-            }
+            CertificateSource::Text(text) => (text.clone(), "certificate of the kubeconfig".to_owned()),
             CertificateSource::File(path) => {
-                let text =
-                    fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+                let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
                 (text, path.display().to_string())
             }
         };
@@ -117,12 +109,8 @@ impl MonitoredCertificate {
             let certificate = ForeignCertificate::from_der(&der).with_context(|| origin.clone())?;
             let (begins, ends) = (certificate.not_before(), certificate.not_after());
             if ends_first.as_ref().is_none_or(|first| ends < first.ends) {
-                ends_first = Some(CertificateLifetime {
-                    origin: origin.clone(),
-                    begins,
-                    ends,
-                    role: self.role,
-                });
+                ends_first =
+                    Some(CertificateLifetime { origin: origin.clone(), begins, ends, role: self.role });
             }
         }
         ends_first.with_context(|| format!("{origin} contains no certificate"))
@@ -198,9 +186,9 @@ impl ExpiryMonitor {
                 reported.remove(name);
                 continue;
             };
-            let silent = reported.get(name).is_some_and(|(when, last)| {
-                *last == urgency && now >= *when && now - *when < REPEAT
-            });
+            let silent = reported
+                .get(name)
+                .is_some_and(|(when, last)| *last == urgency && now >= *when && now - *when < REPEAT);
             if silent {
                 continue;
             }

@@ -32,8 +32,8 @@ use windlass_server::{Server, ServerOptions, start, system_clock};
 use windlass_store::{EmbeddedOptions, EmbeddedStore, Store};
 
 use crate::cli::{
-    AccessArgs, AdmissionPlugin, AuditArgs, AuditLevelArg, AuditModeArg, BundleSyncArgs,
-    ConnectionArgs, EtcdArgs, FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs,
+    AccessArgs, AdmissionPlugin, AuditArgs, AuditLevelArg, AuditModeArg, BundleSyncArgs, ConnectionArgs,
+    EtcdArgs, FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs,
 };
 use crate::commands::{cannot_listen, data_dir};
 use crate::datadir::{DataDir, DataDirLayout};
@@ -232,8 +232,7 @@ fn advertised_address(given: Option<IpAddr>, listen: SocketAddr) -> Option<Socke
 /// Returns the address of the interface with the default route. Connecting a datagram socket makes
 /// the kernel select a route and sends nothing; the destination is reserved for documentation.
 fn default_route_address(is_ipv6: bool) -> Option<IpAddr> {
-    let (local, remote) =
-        if is_ipv6 { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
+    let (local, remote) = if is_ipv6 { ("[::]:0", "[2001:db8::1]:9") } else { ("0.0.0.0:0", "192.0.2.1:9") };
     let socket = UdpSocket::bind(local).ok()?;
     socket.connect(remote).ok()?;
     socket.local_addr().ok().map(|address| address.ip())
@@ -241,9 +240,7 @@ fn default_route_address(is_ipv6: bool) -> Option<IpAddr> {
 
 fn open(place: &StoreBackend) -> Result<Arc<dyn Store>> {
     Ok(match place {
-        StoreBackend::Directory(directory) => {
-            Arc::new(EmbeddedStore::open(EmbeddedOptions::new(directory))?)
-        }
+        StoreBackend::Directory(directory) => Arc::new(EmbeddedStore::open(EmbeddedOptions::new(directory))?),
         StoreBackend::Shared(store) => store.clone(),
     })
 }
@@ -383,14 +380,12 @@ fn name_text(name: &AltName) -> String {
 
 /// Returns the built-in signers with the CAs of a data directory. If other servers have recorded
 /// their CA of kubelet serving certificates, only that one is used.
-fn built_in_signers(
-    layout: &DataDirLayout,
-    recorded: Option<String>,
-    clock: &Clock,
-) -> Vec<BuiltInSigner> {
+fn built_in_signers(layout: &DataDirLayout, recorded: Option<String>, clock: &Clock) -> Vec<BuiltInSigner> {
     let file = |name: &str| layout.pki_file(name);
-    let clients = [KubernetesSigner::Client, KubernetesSigner::KubeletClient].map(|signer| {
-        SignerFiles { signer, certificate: file("client-ca.crt"), key: file("client-ca.key") }
+    let clients = [KubernetesSigner::Client, KubernetesSigner::KubeletClient].map(|signer| SignerFiles {
+        signer,
+        certificate: file("client-ca.crt"),
+        key: file("client-ca.key"),
     });
     let mut signers = csr_signer::open(&clients, clock);
     let [certificate, key] = ["kubelet-serving-ca.crt", "kubelet-serving-ca.key"].map(file);
@@ -423,11 +418,7 @@ fn warn_of_serving_ca(root_ca: &Path, custom: &[CustomSigner]) -> Result<()> {
 }
 
 /// Loads the custom signers of the named file, or of the file in the data directory if it exists.
-fn custom_signers(
-    layout: &DataDirLayout,
-    issuing: &IssuingArgs,
-    clock: &Clock,
-) -> Result<Vec<CustomSigner>> {
+fn custom_signers(layout: &DataDirLayout, issuing: &IssuingArgs, clock: &Clock) -> Result<Vec<CustomSigner>> {
     match &issuing.signers {
         Some(file) => signers::open(file, clock).context("--signers"),
         None if layout.signers().exists() => signers::open(&layout.signers(), clock),

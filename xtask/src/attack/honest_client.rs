@@ -84,10 +84,7 @@ async fn sample_memory(pid: Option<u32>, peak: Arc<AtomicU64>) {
     }
 }
 
-async fn send_requests(
-    client: HttpClient,
-    mut stopped: watch::Receiver<bool>,
-) -> Result<LatencySamples> {
+async fn send_requests(client: HttpClient, mut stopped: watch::Receiver<bool>) -> Result<LatencySamples> {
     let mut samples = LatencySamples::default();
     let mut connection = Some(client.connect_with(HttpProtocol::Http2).await?);
     while !*stopped.borrow() {
@@ -111,11 +108,7 @@ async fn send_requests(
 }
 
 /// Sends one request, on a new connection if there is none.
-async fn request(
-    client: &HttpClient,
-    connection: &mut Option<HttpConnection>,
-    path: &str,
-) -> Result<()> {
+async fn request(client: &HttpClient, connection: &mut Option<HttpConnection>, path: &str) -> Result<()> {
     let connection = match connection {
         Some(connection) => connection,
         None => connection.insert(client.connect_with(HttpProtocol::Http2).await?),

@@ -133,8 +133,7 @@ pub async fn fill(target: &AttackTarget) -> Result<AttackGuard> {
 
 /// Requests large lists in every format, over one connection.
 pub async fn stall_lists(target: &AttackTarget) -> Result<AttackGuard> {
-    let mut stalled =
-        StalledConnection::connect(&target.attacker).await.context("no connection")?;
+    let mut stalled = StalledConnection::connect(&target.attacker).await.context("no connection")?;
     for number in 0..LISTS {
         let form = FORMS[number % FORMS.len()];
         if stalled.get(&target.attacker, MAPS, form).await.is_err() {

@@ -47,9 +47,7 @@ impl AttackTarget {
         let scratch = tempfile::tempdir()?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let tokens = scratch.path().join("tokens.csv");
-        let users = format!(
-            "{HONEST},honest,,\"system:masters\"\n{ATTACKER},attacker,,\"system:masters\"\n"
-        );
+        let users = format!("{HONEST},honest,,\"system:masters\"\n{ATTACKER},attacker,,\"system:masters\"\n");
         fs::write(&tokens, users)?;
         let log = fs::File::create(scratch.path().join("server.log"))?;
         let mut child = Command::new("sh")

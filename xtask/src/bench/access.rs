@@ -41,8 +41,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let account = admin.with_token(&account_token(&admin).await?);
     let person = certificate_user(bench, &data, &admin)?;
     let lasts = bench.phase() / 3;
-    let callers =
-        [&admin, &reader, &account, &person].map(|client| (client, HttpProtocol::Http1, lasts));
+    let callers = [&admin, &reader, &account, &person].map(|client| (client, HttpProtocol::Http1, lasts));
     let few = measure_median_cpu(&server, &callers).await?;
     many_roles(&admin).await?;
     let many = measure_median_cpu(&server, &callers[..2]).await?;
@@ -186,11 +185,9 @@ pub async fn post(client: &HttpClient, plural: &str, object: &Value) -> Result<(
 async fn account_token(admin: &HttpClient) -> Result<String> {
     let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let accounts = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
-    let account =
-        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader"}});
     connection.expect(Method::POST, &accounts, account.to_string().into()).await?;
-    let request =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
     let path = format!("{accounts}/reader/token");
     let answer = connection.expect(Method::POST, &path, request.to_string().into()).await?;
     let answer: Value = serde_json::from_slice(&answer)?;
@@ -198,11 +195,7 @@ async fn account_token(admin: &HttpClient) -> Result<String> {
 }
 
 /// Returns a client for the user `reader` with a client certificate instead of a token.
-fn certificate_user(
-    bench: &BenchContext,
-    data: &std::path::Path,
-    admin: &HttpClient,
-) -> Result<HttpClient> {
+fn certificate_user(bench: &BenchContext, data: &std::path::Path, admin: &HttpClient) -> Result<HttpClient> {
     let made = Command::new(&bench.binary)
         .args(["user", "add", "reader", "--out", "-", "--data-dir"])
         .arg(data)

@@ -100,11 +100,7 @@ async fn measure_many(client: &HttpClient, table: &mut ResultTable, count: usize
         wait_until_all(client, &format!("many-{number}"), wanted, &BTreeMap::new()).await?;
     }
     let took = began.elapsed().as_secs_f64();
-    table.add(TableRow::lower(
-        format!("{MANY} Bundles at once, {count} targets: after"),
-        took,
-        "s",
-    ));
+    table.add(TableRow::lower(format!("{MANY} Bundles at once, {count} targets: after"), took, "s"));
     Ok(())
 }
 

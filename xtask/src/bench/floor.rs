@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use tokio::task::JoinSet;
 use windlass_store::{
-    EmbeddedOptions, EmbeddedStore, EtcdOptions, EtcdStore, KeyChange, Store, WritePrecondition,
-    WriteRequest,
+    EmbeddedOptions, EmbeddedStore, EtcdOptions, EtcdStore, KeyChange, Store, WritePrecondition, WriteRequest,
 };
 use windlass_testkit::HttpProtocol;
 
@@ -26,10 +25,8 @@ const CLIENTS: usize = 16;
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let spread = measure_fsync(bench)?;
     table.add(
-        TableRow::lower("fdatasync of 4 KiB", spread.millis(0.5), "ms").with_note(format!(
-            "p99 {:.2} ms; the floor of one durable write",
-            spread.millis(0.99)
-        )),
+        TableRow::lower("fdatasync of 4 KiB", spread.millis(0.5), "ms")
+            .with_note(format!("p99 {:.2} ms; the floor of one durable write", spread.millis(0.99))),
     );
     let server = ServerProcess::start(bench, &bench.scratch.join("floor")).await?;
     let rate = handshakes(bench, &server).await?;

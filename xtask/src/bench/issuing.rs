@@ -59,11 +59,12 @@ async fn measure_burst(bench: &BenchContext, table: &mut ResultTable, count: usi
     let spread = LatencyDistribution::from_samples(samples)?;
     let title = format!("burst of {count} node certificates");
     let rate = count as f64 / took.as_secs_f64();
-    table.add(TableRow::higher(format!("{title}: issued"), rate, "/s").reference(160.0).with_note(
-        format!("{CLIENTS} clients; {cpu:.0} us of the server's CPU each; the bar is 1,500/s"),
-    ));
-    table
-        .add(TableRow::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
+    table.add(
+        TableRow::higher(format!("{title}: issued"), rate, "/s").reference(160.0).with_note(format!(
+            "{CLIENTS} clients; {cpu:.0} us of the server's CPU each; the bar is 1,500/s"
+        )),
+    );
+    table.add(TableRow::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
     table.add(
         TableRow::lower(format!("{title}: p99"), spread.millis(0.99), "ms")
             .reference(4_600.0)
@@ -73,23 +74,15 @@ async fn measure_burst(bench: &BenchContext, table: &mut ResultTable, count: usi
 }
 
 /// Measures requests of many nodes through few connections: the cost of the certificates alone.
-async fn measure_backlog(
-    bench: &BenchContext,
-    table: &mut ResultTable,
-    count: usize,
-) -> Result<()> {
+async fn measure_backlog(bench: &BenchContext, table: &mut ResultTable, count: usize) -> Result<()> {
     let server = start(bench, "issuing-backlog").await?;
     let nodes = [server.client.with_token(READER)];
     let (took, _) = burst(&server.client, &nodes, "node", count).await?;
     let title = format!("{count} requests of nodes, {CLIENTS} clients");
     table.add(TableRow::lower(format!("{title}: all issued"), took.as_secs_f64(), "s"));
     table.add(
-        TableRow::lower(
-            format!("{title}: the server's memory, at most"),
-            mebibytes(&server)?,
-            "MiB",
-        )
-        .with_note("the bar is 100 MiB"),
+        TableRow::lower(format!("{title}: the server's memory, at most"), mebibytes(&server)?, "MiB")
+            .with_note("the bar is 100 MiB"),
     );
     server.stop().await
 }
@@ -131,16 +124,12 @@ async fn measure_nodes(bench: &BenchContext, table: &mut ResultTable, count: usi
     let title = format!("{count} nodes at once");
     table.add(
         TableRow::lower(format!("{title}: all have certificates"), took.as_secs_f64(), "s")
-            .with_note(format!(
-                "p50 {:.0} ms, p99 {:.0} ms",
-                spread.millis(0.5),
-                spread.millis(0.99)
-            )),
+            .with_note(format!("p50 {:.0} ms, p99 {:.0} ms", spread.millis(0.5), spread.millis(0.99))),
     );
     table.add(
-        TableRow::lower(format!("{title}: the server's memory, at most"), peak, "MiB").with_note(
-            format!("a TLS connection and a watch of each node; {connected:.0} MiB when connected"),
-        ),
+        TableRow::lower(format!("{title}: the server's memory, at most"), peak, "MiB").with_note(format!(
+            "a TLS connection and a watch of each node; {connected:.0} MiB when connected"
+        )),
     );
     server.stop().await
 }
@@ -154,10 +143,8 @@ async fn start(bench: &BenchContext, name: &str) -> Result<ServerProcess> {
 
 /// Allows auto-approval of one user's node certificates.
 pub async fn allow(admin: &HttpClient) -> Result<()> {
-    let roles = [
-        "system:node-bootstrapper",
-        "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
-    ];
+    let roles =
+        ["system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"];
     for role in roles {
         let binding = json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

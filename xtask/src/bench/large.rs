@@ -54,9 +54,10 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     );
     let took = list(&server.client, count).await?;
     let grown = server.resident_memory()? as f64 / MIB - idle;
-    table.add(list_row(&format!("{title}: list in pages of {PAGE}"), took).with_note(format!(
-        "the bar is 30 s; at one resourceVersion; memory grew by {grown:.1} MiB"
-    )));
+    table.add(
+        list_row(&format!("{title}: list in pages of {PAGE}"), took)
+            .with_note(format!("the bar is 30 s; at one resourceVersion; memory grew by {grown:.1} MiB")),
+    );
     let (took, written) = list_while_written(&server.client, count).await?;
     let grown = server.resident_memory()? as f64 / MIB - idle;
     let name = format!("{title}: the same while one is written to");

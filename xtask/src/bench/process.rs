@@ -25,12 +25,8 @@ impl ChildProcess {
     /// Starts the process and redirects its output to a file.
     pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
         let log = File::create(log)?;
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
+        let child =
+            command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true).spawn()?;
         let pid = child.id().context("it ended at once")?;
         Ok(Self { child, pid })
     }

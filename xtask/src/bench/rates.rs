@@ -41,20 +41,17 @@ pub async fn verbs(
     let named = |done: PhaseResult, name: &str| done.into_row(&format!("{title}{name}"));
 
     let created =
-        phase(clients, HttpProtocol::Http1, BenchOperation::Create, &[usize::MAX; CLIENTS], lasts)
-            .await?;
+        phase(clients, HttpProtocol::Http1, BenchOperation::Create, &[usize::MAX; CLIENTS], lasts).await?;
     let made = created.done.clone();
     table.add(named(created, "create, 1 KiB ConfigMap")?.reference(900.0));
     let asked =
-        phase(clients, HttpProtocol::Http1, BenchOperation::Ask, &[usize::MAX; CLIENTS], lasts)
-            .await?;
+        phase(clients, HttpProtocol::Http1, BenchOperation::Ask, &[usize::MAX; CLIENTS], lasts).await?;
     table.add(named(asked, "create, CertificateSigningRequest")?.reference(700.0));
     let got = phase(clients, HttpProtocol::Http1, BenchOperation::Get, &made, lasts).await?;
     table.add(named(got, "get")?.reference(2_200.0));
     let got = phase(clients, HttpProtocol::Http2, BenchOperation::Get, &made, lasts).await?;
     table.add(named(got, "get over HTTP/2")?.reference(2_200.0));
-    let updated =
-        phase(clients, HttpProtocol::Http1, BenchOperation::GetUpdate, &made, lasts).await?;
+    let updated = phase(clients, HttpProtocol::Http1, BenchOperation::GetUpdate, &made, lasts).await?;
     table.add(named(updated, "get and update, pairs")?.reference(530.0));
     let listed = phase(clients, HttpProtocol::Http1, BenchOperation::List, &made, lasts).await?;
     table.add(named(listed, "list of 100")?.reference(520.0));
@@ -70,15 +67,9 @@ pub async fn prepare(server: &ServerProcess) -> Result<()> {
 }
 
 /// Creates a namespace with this many ConfigMaps of this size.
-pub async fn fill(
-    server: &ServerProcess,
-    namespace: &str,
-    count: usize,
-    size: usize,
-) -> Result<()> {
+pub async fn fill(server: &ServerProcess, namespace: &str, count: usize, size: usize) -> Result<()> {
     let mut connection = server.client.connect_with(HttpProtocol::Http1).await?;
-    let body =
-        format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
+    let body = format!(r#"{{"apiVersion":"v1","kind":"Namespace","metadata":{{"name":"{namespace}"}}}}"#);
     connection.expect(Method::POST, "/api/v1/namespaces", body.into()).await?;
     let mut workers = JoinSet::new();
     for worker in 0..CLIENTS {
@@ -103,9 +94,8 @@ pub async fn fill(
 pub fn config_map(name: &str, size: usize, count: u64) -> Bytes {
     // Varied letters compress and hash like text.
     let alphabet = b"abcdefghijklmnopqrstuvwxyz0123456789";
-    let payload: String = (0..size)
-        .map(|index| char::from(alphabet[(index * 7 + index / 31) % alphabet.len()]))
-        .collect();
+    let payload: String =
+        (0..size).map(|index| char::from(alphabet[(index * 7 + index / 31) % alphabet.len()])).collect();
     format!(
         r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"{name}"}},"data":{{"count":"{count:012}","payload":"{payload}"}}}}"#
     )
@@ -135,12 +125,7 @@ enum BenchOperation {
 }
 
 impl BenchOperation {
-    async fn perform(
-        self,
-        connection: &mut HttpConnection,
-        name: &str,
-        prepared: &Bytes,
-    ) -> Result<()> {
+    async fn perform(self, connection: &mut HttpConnection, name: &str, prepared: &Bytes) -> Result<()> {
         let objects = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
         let object = format!("{objects}/{name}");
         let none = Bytes::new();
@@ -275,9 +260,7 @@ mod tests {
     #[test]
     fn bodies_are_edited_without_parsing() {
         let body = renamed(&config_map("NAME", 16, 8), "made-1-2");
-        assert!(body.starts_with(
-            br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made-1-2"}"#
-        ));
+        assert!(body.starts_with(br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made-1-2"}"#));
         let next = increment_counter(&body).unwrap();
         assert!(find_bytes(&next, br#""count":"000000000009""#).is_some());
         assert!(increment_counter(&Bytes::from_static(b"{}")).is_err());

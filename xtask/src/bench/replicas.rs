@@ -34,19 +34,13 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     rates::prepare(&first).await?;
     let clients = [first.client.clone(), second.client.clone()];
     rates::verbs(bench, table, &clients, "two servers: ").await?;
-    let resident =
-        (first.resident_memory()? + second.resident_memory()?) as f64 / f64::from(1 << 20) / 2.0;
+    let resident = (first.resident_memory()? + second.resident_memory()?) as f64 / f64::from(1 << 20) / 2.0;
     table.add(TableRow::lower("two servers: memory of one, afterwards", resident, "MiB"));
     second.stop().await?;
     first.stop().await
 }
 
-fn issued(
-    table: &mut ResultTable,
-    count: usize,
-    took: Duration,
-    samples: Vec<Duration>,
-) -> Result<()> {
+fn issued(table: &mut ResultTable, count: usize, took: Duration, samples: Vec<Duration>) -> Result<()> {
     let spread = LatencyDistribution::from_samples(samples)?;
     let title = format!("two servers, burst of {count} node certificates");
     let rate = count as f64 / took.as_secs_f64();
@@ -55,11 +49,8 @@ fn issued(
             .reference(160.0)
             .with_note(format!("{CLIENTS} clients; two controllers, of which one works")),
     );
-    table
-        .add(TableRow::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
-    table.add(
-        TableRow::lower(format!("{title}: p99"), spread.millis(0.99), "ms").reference(4_600.0),
-    );
+    table.add(TableRow::lower(format!("{title}: p50"), spread.millis(0.5), "ms").reference(2_700.0));
+    table.add(TableRow::lower(format!("{title}: p99"), spread.millis(0.99), "ms").reference(4_600.0));
     Ok(())
 }
 

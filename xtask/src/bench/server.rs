@@ -62,12 +62,7 @@ impl ServerProcess {
         Self::start_as(bench, data, &["server"], &prefix(first)).await
     }
 
-    async fn start_as(
-        bench: &BenchContext,
-        data: &Path,
-        arguments: &[&str],
-        prefix: &str,
-    ) -> Result<Self> {
+    async fn start_as(bench: &BenchContext, data: &Path, arguments: &[&str], prefix: &str) -> Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
         let tokens = bench.scratch.join("tokens.csv");
         let users = format!("{TOKEN},bench,,\"system:masters\"\n{READER},reader,\n");
@@ -97,9 +92,8 @@ impl ServerProcess {
             bail!("the server's output is not piped");
         };
         let mut lines = BufReader::new(stdout).lines();
-        let line = timeout(PATIENCE, lines.next_line())
-            .await
-            .context("the server never said it was ready")??;
+        let line =
+            timeout(PATIENCE, lines.next_line()).await.context("the server never said it was ready")??;
         let ready_after = started.elapsed();
         if line.is_none() {
             let log = fs::read_to_string(bench.scratch.join("server.log"))?;
@@ -120,8 +114,7 @@ impl ServerProcess {
     /// Stops the server with SIGTERM and requires a clean exit.
     pub async fn stop(mut self) -> Result<()> {
         kill_process(to_pid(self.pid)?, Signal::TERM)?;
-        let status =
-            timeout(PATIENCE, self.child.wait()).await.context("the server did not stop")??;
+        let status = timeout(PATIENCE, self.child.wait()).await.context("the server did not stop")??;
         ensure!(status.success(), "the server stopped with {status}");
         Ok(())
     }
@@ -166,12 +159,8 @@ pub fn process_cpu_seconds(pid: u32) -> Result<f64> {
     // The command name may contain any character; the fields start after its parenthesis. The state
     // is the first of them, utime the twelfth.
     let (_, fields) = stat.rsplit_once(')').context("strange /proc stat")?;
-    let ticks: u64 = fields
-        .split_whitespace()
-        .skip(11)
-        .take(2)
-        .filter_map(|ticks| ticks.parse::<u64>().ok())
-        .sum();
+    let ticks: u64 =
+        fields.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 

@@ -19,8 +19,7 @@ const MIB: f64 = (1 << 20) as f64;
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
     let mut fresh = Vec::new();
     for attempt in 0..STARTS {
-        let server =
-            ServerProcess::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
+        let server = ServerProcess::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
         fresh.push(server.ready_after);
         server.stop().await?;
     }

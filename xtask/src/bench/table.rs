@@ -84,8 +84,7 @@ impl ResultTable {
     }
 
     pub fn print(&self) {
-        let mut cells =
-            vec![["measured", "", "unit", "reference", "better by", "note"].map(str::to_owned)];
+        let mut cells = vec![["measured", "", "unit", "reference", "better by", "note"].map(str::to_owned)];
         for row in &self.rows {
             cells.push([
                 row.name.clone(),
@@ -108,10 +107,8 @@ impl ResultTable {
             let [w0, w1, w2, w3, w4, _] = widths;
             println!(
                 "{}",
-                format!(
-                    "{name:<w0$}  {value:>w1$} {unit:<w2$}  {reference:>w3$}  {ratio:>w4$}  {note}"
-                )
-                .trim_end()
+                format!("{name:<w0$}  {value:>w1$} {unit:<w2$}  {reference:>w3$}  {ratio:>w4$}  {note}")
+                    .trim_end()
             );
             if index == 0 {
                 println!("{}", "-".repeat(widths.iter().sum::<usize>().min(140)));
@@ -141,14 +138,10 @@ impl ResultTable {
                 })
             })
             .collect();
-        let machine: serde_json::Map<String, Value> = self
-            .machine()
-            .into_iter()
-            .map(|(name, value)| (name.to_owned(), Value::String(value)))
-            .collect();
+        let machine: serde_json::Map<String, Value> =
+            self.machine().into_iter().map(|(name, value)| (name.to_owned(), Value::String(value))).collect();
         let document = json!({"reference": REFERENCE, "machine": machine, "rows": rows});
-        fs::write(file, format!("{document:#}\n"))
-            .with_context(|| format!("cannot write {}", file.display()))
+        fs::write(file, format!("{document:#}\n")).with_context(|| format!("cannot write {}", file.display()))
     }
 
     /// Returns what the numbers depend on besides the program.
@@ -218,8 +211,7 @@ mod tests {
     #[test]
     fn percentiles_of_a_hundred() {
         let spread =
-            LatencyDistribution::from_samples((1..=101).rev().map(Duration::from_millis).collect())
-                .unwrap();
+            LatencyDistribution::from_samples((1..=101).rev().map(Duration::from_millis).collect()).unwrap();
         assert_eq!(spread.millis(0.5), 51.0);
         assert_eq!(spread.millis(0.99), 100.0);
         assert_eq!(spread.millis(1.0), 101.0);
@@ -228,8 +220,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        for (value, shown) in [(0.0123, "0.0123"), (4.1, "4.10"), (37.25, "37.2"), (5012.3, "5012")]
-        {
+        for (value, shown) in [(0.0123, "0.0123"), (4.1, "4.10"), (37.25, "37.2"), (5012.3, "5012")] {
             assert_eq!(number(value), shown);
         }
     }

@@ -151,7 +151,8 @@ async fn apply_bundle(
 async fn create_pods(admin: &HttpClient, count: usize) -> Result<Vec<String>> {
     let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
     let core = "/api/v1/namespaces";
-    let create = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    let create =
+        |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
     let object = create("Namespace", NAMESPACE).to_string();
     connection.expect(Method::POST, core, object.into()).await?;
     let account = create("ServiceAccount", "bench").to_string();
@@ -164,8 +165,7 @@ async fn create_pods(admin: &HttpClient, count: usize) -> Result<Vec<String>> {
     let path = format!("{core}/{NAMESPACE}/pods");
     let mut uids = Vec::with_capacity(count);
     for number in 0..count {
-        let made =
-            connection.expect(Method::POST, &path, pod_object(number).to_string().into()).await?;
+        let made = connection.expect(Method::POST, &path, pod_object(number).to_string().into()).await?;
         let made: Value = serde_json::from_slice(&made)?;
         uids.push(made["metadata"]["uid"].as_str().context("a pod has no UID")?.to_owned());
     }
@@ -200,11 +200,7 @@ fn pod_object(number: usize) -> Value {
 }
 
 /// Waits until every link has a new target, and returns how long each took.
-async fn changed(
-    links: &[PathBuf],
-    before: &[Option<PathBuf>],
-    began: Instant,
-) -> Result<Vec<Duration>> {
+async fn changed(links: &[PathBuf], before: &[Option<PathBuf>], began: Instant) -> Result<Vec<Duration>> {
     let mut left = links.iter().zip(before).collect::<Vec<_>>();
     let mut samples = Vec::new();
     while !left.is_empty() {

@@ -47,8 +47,7 @@ struct WatcherScenario {
 
 /// Measures every scenario, each on a fresh server.
 pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()> {
-    let crowd =
-        |watchers, certificates, reference| WatcherScenario { watchers, certificates, reference };
+    let crowd = |watchers, certificates, reference| WatcherScenario { watchers, certificates, reference };
     let crowds = if let Some(watchers) = bench.args.watchers {
         vec![crowd(watchers, SMALL, [None; 3])]
     } else if bench.args.quick {
@@ -66,11 +65,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     Ok(())
 }
 
-async fn measure_crowd(
-    bench: &BenchContext,
-    table: &mut ResultTable,
-    crowd: &WatcherScenario,
-) -> Result<()> {
+async fn measure_crowd(bench: &BenchContext, table: &mut ResultTable, crowd: &WatcherScenario) -> Result<()> {
     let count = crowd.watchers;
     raise_file_limit(count as u64 + 256)?;
     let bundle = bundle(crowd.certificates)?;
@@ -94,8 +89,7 @@ async fn measure_crowd(
     let (told, mut all_told) = mpsc::unbounded_channel();
     let connected = Instant::now();
     let streams =
-        connect(&server.client, count, &format!("{BUNDLES}?watch=true&resourceVersion={version}"))
-            .await?;
+        connect(&server.client, count, &format!("{BUNDLES}?watch=true&resourceVersion={version}")).await?;
     let connecting = connected.elapsed();
     let arrived = Arc::new(AtomicUsize::new(0));
     let mut readers = JoinSet::new();
@@ -109,8 +103,7 @@ async fn measure_crowd(
     let cpu_before = server.cpu_seconds()?;
     let mut samples = Vec::new();
     for round in 0..rounds {
-        let took =
-            update_and_wait(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
+        let took = update_and_wait(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
         samples.push(took.with_context(|| {
             format!("round {round}: {} events arrived in all", arrived.load(Ordering::SeqCst))
         })?);
@@ -119,20 +112,18 @@ async fn measure_crowd(
     let after = server.resident_memory()?;
 
     let [time, memory, seconds] = crowd.reference;
-    let per_watcher =
-        |resident: u64| resident.saturating_sub(before) as f64 / 1_024.0 / count as f64;
+    let per_watcher = |resident: u64| resident.saturating_sub(before) as f64 / 1_024.0 / count as f64;
     let spread = LatencyDistribution::from_samples(samples)?;
-    let row = TableRow::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms")
-        .with_note(format!(
+    let row = TableRow::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms").with_note(
+        format!(
             "median of {rounds}, max {:.0} ms; connected in {:.1} s",
             spread.millis(1.0),
             connecting.as_secs_f64()
-        ));
+        ),
+    );
     table.add(referenced(row, time));
-    let row =
-        TableRow::lower(format!("{title}: memory each"), per_watcher(after), "KiB").with_note(
-            format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)),
-        );
+    let row = TableRow::lower(format!("{title}: memory each"), per_watcher(after), "KiB")
+        .with_note(format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)));
     table.add(referenced(row, memory));
     let row = TableRow::lower(format!("{title}: server CPU per update"), cpu, "s");
     table.add(referenced(row, seconds));
@@ -250,10 +241,7 @@ pub fn raise_file_limit(wanted: u64) -> Result<()> {
             "{wanted} open files are needed and at most {maximum} are allowed: raise `ulimit -Hn`, or use --watchers"
         );
     }
-    setrlimit(
-        Resource::Nofile,
-        Rlimit { current: limit.maximum.or(Some(wanted)), maximum: limit.maximum },
-    )?;
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum.or(Some(wanted)), maximum: limit.maximum })?;
     Ok(())
 }
 

@@ -56,10 +56,8 @@ fn type_name(line: &str) -> Option<&str> {
         Some(rest) => rest.strip_prefix(' ')?,
         None => line,
     };
-    let rest =
-        ["struct ", "enum ", "trait ", "union "].iter().find_map(|word| item.strip_prefix(word))?;
-    let end =
-        rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(rest.len());
+    let rest = ["struct ", "enum ", "trait ", "union "].iter().find_map(|word| item.strip_prefix(word))?;
+    let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(rest.len());
     let name = rest.get(..end)?;
     name.starts_with(|first: char| first.is_ascii_uppercase()).then_some(name)
 }
@@ -67,9 +65,7 @@ fn type_name(line: &str) -> Option<&str> {
 fn short_docs(file: &Path, text: &str, findings: &mut Vec<String>) {
     let lines: Vec<&str> = text.lines().collect();
     let is_doc = |index: Option<usize>| {
-        index
-            .and_then(|index| lines.get(index))
-            .is_some_and(|line| line.trim_start().starts_with("///"))
+        index.and_then(|index| lines.get(index)).is_some_and(|line| line.trim_start().starts_with("///"))
     };
     for (index, line) in lines.iter().enumerate() {
         let Some(comment) = line.trim_start().strip_prefix("///") else { continue };
@@ -109,11 +105,7 @@ mod tests {
     #[test]
     fn a_name_used_twice_in_a_crate_is_found() {
         let mut definitions = Definitions::new();
-        collect_types(
-            Path::new("crates/a/src/x.rs"),
-            "struct Place;\nstruct Error;",
-            &mut definitions,
-        );
+        collect_types(Path::new("crates/a/src/x.rs"), "struct Place;\nstruct Error;", &mut definitions);
         collect_types(Path::new("crates/a/src/y.rs"), "enum Place {}", &mut definitions);
         collect_types(Path::new("crates/b/src/y.rs"), "enum Place {}", &mut definitions);
         let places = &definitions[&(PathBuf::from("crates/a"), "Place".to_owned())];

@@ -126,10 +126,7 @@ mod tests {
             ("crates/a/tests/p/main.rs", "mod c;", "crates/a/tests/p/c.rs"),
             ("crates/a/src/b.rs", "#[path = \"../x/c.rs\"]", "crates/a/x/c.rs"),
         ] {
-            assert!(
-                children(Path::new(file), text).contains(&PathBuf::from(expected)),
-                "{file}: {text}"
-            );
+            assert!(children(Path::new(file), text).contains(&PathBuf::from(expected)), "{file}: {text}");
         }
     }
 

@@ -20,12 +20,9 @@ pub fn check(root: &Path, findings: &mut Vec<String>) -> Result<()> {
     let binary = root.join("target/debug/windlass");
     for command in commands(&readme) {
         let known = match &command {
-            DocumentedCommand::Chore(name) => {
-                XtaskCommand::command().find_subcommand(name).is_some()
-            }
+            DocumentedCommand::Chore(name) => XtaskCommand::command().find_subcommand(name).is_some(),
             DocumentedCommand::Windlass(name) => {
-                !binary.exists()
-                    || Command::new(&binary).args([name, "--help"]).output()?.status.success()
+                !binary.exists() || Command::new(&binary).args([name, "--help"]).output()?.status.success()
             }
         };
         if !known {
@@ -54,13 +51,10 @@ fn commands(readme: &str) -> Vec<DocumentedCommand> {
             continue;
         }
         let words: Vec<&str> = line.trim_start_matches("$ ").split_whitespace().collect();
-        let name = |word: &str| {
-            word.chars().all(|c| c.is_ascii_lowercase() || c == '-').then(|| word.to_owned())
-        };
+        let name =
+            |word: &str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-').then(|| word.to_owned());
         match words.as_slice() {
-            ["cargo", "xtask", chore, ..] => {
-                found.extend(name(chore).map(DocumentedCommand::Chore))
-            }
+            ["cargo", "xtask", chore, ..] => found.extend(name(chore).map(DocumentedCommand::Chore)),
             // Output of the server, not a command.
             ["windlass", "is", ..] => {}
             ["cargo", "run", "--release", "--", command, ..] | ["windlass", command, ..] => {

@@ -27,8 +27,7 @@ impl ApplyConflicts {
     pub(super) fn add(&mut self, manager: &ManagedFieldsEntry, fields: &FieldSet) {
         self.total += fields.len();
         let paths = fields.paths(MAX_ERRORS - self.listed.len()).into_iter();
-        self.listed
-            .extend(paths.map(|path| FieldConflict { manager: describe_manager(manager), path }));
+        self.listed.extend(paths.map(|path| FieldConflict { manager: describe_manager(manager), path }));
     }
 }
 
@@ -36,11 +35,11 @@ impl ApplyConflicts {
 pub fn conflict_status_parts(conflicts: &ApplyConflicts) -> (String, Vec<StatusCause>) {
     let more = conflicts.total - conflicts.listed.len();
     let more = (more > 0).then(|| format!("… and {more} more"));
-    let cause =
-        |message, field| StatusCause { kind: CauseType::FieldManagerConflict, message, field };
-    let causes = conflicts.listed.iter().map(|conflict| {
-        cause(format!("conflict with {}", conflict.manager), conflict.path.clone())
-    });
+    let cause = |message, field| StatusCause { kind: CauseType::FieldManagerConflict, message, field };
+    let causes = conflicts
+        .listed
+        .iter()
+        .map(|conflict| cause(format!("conflict with {}", conflict.manager), conflict.path.clone()));
     let causes = causes.chain(more.clone().map(|text| cause(text, String::new())));
     let message = match conflicts.listed.as_slice() {
         [FieldConflict { manager, path }] => {

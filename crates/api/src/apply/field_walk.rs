@@ -88,13 +88,9 @@ impl DiffBuilder {
         let known = match node {
             MergeNode::Leaf => false,
             MergeNode::Struct(_) | MergeNode::Map(_) => match (as_map(old), as_map(new)) {
-                (Some(before), Some(after)) => self.compare_maps(
-                    schema,
-                    node,
-                    place,
-                    (old.is_some(), before),
-                    (new.is_some(), after),
-                ),
+                (Some(before), Some(after)) => {
+                    self.compare_maps(schema, node, place, (old.is_some(), before), (new.is_some(), after))
+                }
                 _ => false,
             },
             MergeNode::Set | MergeNode::Keyed(..) => match (as_list(old), as_list(new)) {
@@ -163,18 +159,12 @@ impl DiffBuilder {
 
     /// Compares two lists element by element. Returns `false` if they are a leaf because both are
     /// empty or an element has no key.
-    fn compare_lists(
-        &mut self,
-        schema: &Schema,
-        node: MergeNode<'_>,
-        old: &[Value],
-        new: &[Value],
-    ) -> bool {
+    fn compare_lists(&mut self, schema: &Schema, node: MergeNode<'_>, old: &[Value], new: &[Value]) -> bool {
         if old.is_empty() && new.is_empty() {
             return false;
         }
-        let aligned = old.len() == new.len()
-            && old.iter().zip(new).all(|(old, new)| node.is_same_element(old, new));
+        let aligned =
+            old.len() == new.len() && old.iter().zip(new).all(|(old, new)| node.is_same_element(old, new));
         if aligned {
             for (old, new) in old.iter().zip(new) {
                 let mut diff = DiffBuilder::default();
@@ -183,8 +173,7 @@ impl DiffBuilder {
             }
             return true;
         }
-        let (Some(before), Some(after)) = (element_paths(node, old), element_paths(node, new))
-        else {
+        let (Some(before), Some(after)) = (element_paths(node, old), element_paths(node, new)) else {
             return false;
         };
         let index: HashMap<&String, &Value> = before.iter().zip(old).collect();
@@ -230,9 +219,7 @@ fn zero(field: Option<&SchemaField>) -> Option<&'static Value> {
     Some(match field.shape {
         ValueShape::String | ValueShape::Quantity => &TEXT,
         ValueShape::Bool => &FALSE,
-        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => {
-            &NUMBER
-        }
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => &NUMBER,
         ValueShape::Object(_) => &OBJECT,
         _ => &NULL,
     })

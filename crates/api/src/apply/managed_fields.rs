@@ -42,11 +42,7 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 const ANCIENT: &str = "ancient-changes";
 
 impl ManagedFieldsEntry {
-    pub(super) fn new(
-        who: &FieldManager<'_>,
-        operation: ManagedFieldsOperation,
-        fields: FieldSet,
-    ) -> Self {
+    pub(super) fn new(who: &FieldManager<'_>, operation: ManagedFieldsOperation, fields: FieldSet) -> Self {
         ManagedFieldsEntry {
             manager: who.manager.into(),
             operation,
@@ -59,11 +55,7 @@ impl ManagedFieldsEntry {
 
     /// Returns true if the entry belongs to the writer. An applier has one entry regardless of API
     /// version.
-    pub(super) fn belongs_to(
-        &self,
-        who: &FieldManager<'_>,
-        operation: ManagedFieldsOperation,
-    ) -> bool {
+    pub(super) fn belongs_to(&self, who: &FieldManager<'_>, operation: ManagedFieldsOperation) -> bool {
         self.operation == operation
             && self.manager == who.manager
             && self.subresource == who.subresource
@@ -98,8 +90,7 @@ pub fn parse(managed_fields: &Value) -> Result<Vec<ManagedFieldsEntry>, String> 
     let mut places: HashMap<ManagerIdentity, usize> = HashMap::new();
     let Value::Array(entries) = managed_fields else { return Err("not a list".into()) };
     for (i, entry) in entries.iter().enumerate() {
-        let mut manager =
-            parse_entry(entry.clone()).map_err(|what| format!("entry {i}: {what}"))?;
+        let mut manager = parse_entry(entry.clone()).map_err(|what| format!("entry {i}: {what}"))?;
         let fields = Value::Object(std::mem::take(&mut manager.fields.0));
         manager.fields = FieldSet::decode(&fields)?;
         manager.time = match manager.time {

@@ -111,13 +111,7 @@ fn merge_lists(
             let part = &right[r];
             done.insert(part);
             let old = ours.get(part).copied().flatten();
-            result.extend(merge(
-                schema,
-                node.element(),
-                ObjectLevel::Inside,
-                old,
-                Some(&applied[r]),
-            ));
+            result.extend(merge(schema, node.element(), ObjectLevel::Inside, old, Some(&applied[r])));
             shared.next_if_eq(&part);
             r += 1;
         } else {
@@ -128,22 +122,12 @@ fn merge_lists(
 }
 
 /// Removes the members of a set from an object, and containers that become empty.
-pub(super) fn remove_fields(
-    schema: &Schema,
-    of: TypeId,
-    object: &Value,
-    doomed: &FieldSet,
-) -> Value {
+pub(super) fn remove_fields(schema: &Schema, of: TypeId, object: &Value, doomed: &FieldSet) -> Value {
     let node = MergeNode::from_type(schema, of);
     remove(schema, node, object, &doomed.0).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-fn remove(
-    schema: &Schema,
-    node: MergeNode<'_>,
-    value: &Value,
-    doomed: &FieldTree,
-) -> Option<Value> {
+fn remove(schema: &Schema, node: MergeNode<'_>, value: &Value, doomed: &FieldTree) -> Option<Value> {
     match (node, value) {
         (MergeNode::Struct(_) | MergeNode::Map(_), Value::Object(map)) => {
             let mut left = Map::new();
@@ -187,9 +171,7 @@ fn include_keys_below(
     let mut result = FieldTree::new();
     for (part, under) in parts(tree) {
         let (inner, at, declared) = match part.strip_prefix("f:") {
-            Some(name) => {
-                (node.child(schema, name), place.child(name), node.declared(name).is_some())
-            }
+            Some(name) => (node.child(schema, name), place.child(name), node.declared(name).is_some()),
             None => (node.element(), ObjectLevel::Inside, false),
         };
         // Metadata contains the name, which is in no set, so it must survive the removal of its

@@ -85,12 +85,9 @@ impl<'s> MergeNode<'s> {
                 Value::Object(_) => {
                     Err("associative list without keys has an element that's a map type".into())
                 }
-                Value::Array(_) => {
-                    Err("not supported: associative list with lists as elements".into())
-                }
+                Value::Array(_) => Err("not supported: associative list with lists as elements".into()),
                 Value::Null => {
-                    Err("associative list without keys has an element that's an explicit null"
-                        .into())
+                    Err("associative list without keys has an element that's an explicit null".into())
                 }
                 scalar => Ok(path_element::value(scalar)),
             },

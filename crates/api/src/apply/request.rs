@@ -10,9 +10,7 @@ use super::field_walk::{FieldDelta, compare, field_set};
 use super::managed_fields::{ManagedFieldsEntry, ManagedFieldsOperation, encode, parse_trusted};
 use super::merge::{include_key_fields, merge_applied, remove_fields};
 use super::set::FieldSet;
-use super::update::{
-    MANAGED_FIELDS, assign_ownership, managed_fields, metadata_mut, set_managed_fields,
-};
+use super::update::{MANAGED_FIELDS, assign_ownership, managed_fields, metadata_mut, set_managed_fields};
 use super::validate::validate;
 use crate::schema::{Schema, TypeId};
 
@@ -87,8 +85,7 @@ impl ApplyOperation<'_> {
     /// Returns the entries of the live object. If it has none, all its fields belong to
     /// `before-first-apply`.
     fn managers_before(&self, live: Option<&Value>, bare: &Value) -> Vec<ManagedFieldsEntry> {
-        let managers =
-            live.and_then(managed_fields).cloned().map(parse_trusted).unwrap_or_default();
+        let managers = live.and_then(managed_fields).cloned().map(parse_trusted).unwrap_or_default();
         if live.is_none() || !managers.is_empty() {
             return managers;
         }
@@ -114,8 +111,7 @@ impl ApplyOperation<'_> {
     ) -> Result<(Value, Vec<ManagedFieldsEntry>), ApplyConflicts> {
         let mut fields = field_set(self.schema, self.of, self.applied);
         fields.recursive_difference(self.reset);
-        let entry =
-            managers.iter().position(|m| m.belongs_to(self.who, ManagedFieldsOperation::Apply));
+        let entry = managers.iter().position(|m| m.belongs_to(self.who, ManagedFieldsOperation::Apply));
         let last = entry.map(|i| managers.remove(i).fields).unwrap_or_default();
         let merged = merge_applied(self.schema, self.of, live, self.applied);
         let new = self.prune(merged, &managers, &fields, &last);
@@ -209,8 +205,7 @@ const KUBECTL: &str = "kubectl";
 /// Limit for all annotations of an object; a longer last-applied annotation is dropped.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-const LAST_APPLIED_POINTER: &str =
-    "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+const LAST_APPLIED_POINTER: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 
 /// Returns the live object without its `managedFields`.
 fn without_managed_fields(live: Option<&Value>) -> Value {

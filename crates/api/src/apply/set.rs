@@ -131,9 +131,7 @@ pub(super) fn is_member(node: &FieldTree) -> bool {
 
 /// Iterates over the child path elements and their nodes.
 pub(super) fn parts(node: &FieldTree) -> impl Iterator<Item = (&String, &FieldTree)> {
-    node.iter()
-        .filter(|(part, _)| *part != SELF)
-        .filter_map(|(part, n)| Some((part, n.as_object()?)))
+    node.iter().filter(|(part, _)| *part != SELF).filter_map(|(part, n)| Some((part, n.as_object()?)))
 }
 
 /// Returns the child node of a path element.
@@ -181,8 +179,7 @@ fn intersection(a: &FieldTree, b: &FieldTree) -> FieldTree {
     for (part, left) in parts(a) {
         if let Some(right) = below(b, part) {
             let member = is_member(left) && is_member(right);
-            FieldSubtree { member, below: intersection(left, right) }
-                .insert_into(&mut both, part.clone());
+            FieldSubtree { member, below: intersection(left, right) }.insert_into(&mut both, part.clone());
         }
     }
     both
@@ -238,8 +235,7 @@ fn set_membership(tree: &mut FieldTree, part: &str, member: bool) {
 fn leaves(tree: &FieldTree) -> FieldTree {
     let mut result = FieldTree::new();
     for (part, node) in parts(tree) {
-        FieldSubtree { member: node.is_empty(), below: leaves(node) }
-            .insert_into(&mut result, part.clone());
+        FieldSubtree { member: node.is_empty(), below: leaves(node) }.insert_into(&mut result, part.clone());
     }
     result
 }
@@ -249,9 +245,8 @@ fn count(tree: &FieldTree) -> usize {
 }
 
 fn collect(tree: &FieldTree, prefix: &str, limit: usize, paths: &mut Vec<String>) {
-    let path = |part: &str| {
-        format!("{prefix}{}", truncate_with_length(&path_element::display(part), MAX_KEY_BYTES))
-    };
+    let path =
+        |part: &str| format!("{prefix}{}", truncate_with_length(&path_element::display(part), MAX_KEY_BYTES));
     let members = parts(tree).filter(|(_, node)| is_member(node));
     paths.extend(members.take(limit - paths.len()).map(|(part, _)| path(part)));
     for (part, node) in parts(tree).filter(|(_, node)| !node.is_empty()) {

@@ -31,12 +31,7 @@ impl LiveObject {
         self.apply_as(&writer(who, "2026-01-01T00:00:00Z"), applied, force)
     }
 
-    fn apply_as(
-        &mut self,
-        who: &FieldManager<'_>,
-        applied: Value,
-        force: bool,
-    ) -> Result<bool, ApplyError> {
+    fn apply_as(&mut self, who: &FieldManager<'_>, applied: Value, force: bool) -> Result<bool, ApplyError> {
         let live = self.object.as_ref();
         let of = type_id(self.kind);
         let new = on_apply(schema(), of, live, &applied, who, force, &self.reset)?;
@@ -77,9 +72,7 @@ impl LiveObject {
 
 fn conflicts(result: Result<bool, ApplyError>) -> Vec<(String, String)> {
     match result {
-        Err(ApplyError::Conflicts(found)) => {
-            found.listed.into_iter().map(|c| (c.manager, c.path)).collect()
-        }
+        Err(ApplyError::Conflicts(found)) => found.listed.into_iter().map(|c| (c.manager, c.path)).collect(),
         other => panic!("expected conflicts, got {other:?}"),
     }
 }

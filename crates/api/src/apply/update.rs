@@ -41,9 +41,7 @@ pub fn on_update(
     delta.changed.recursive_difference(reset);
     delta.removed.recursive_difference(reset);
     let managers = match source {
-        ManagedFieldsSource::Stored(kept)
-            if delta.changed.is_empty() && delta.removed.is_empty() =>
-        {
+        ManagedFieldsSource::Stored(kept) if delta.changed.is_empty() && delta.removed.is_empty() => {
             return set_managed_fields(new, kept);
         }
         ManagedFieldsSource::Stored(kept) => parse_trusted(kept),
@@ -79,11 +77,7 @@ pub(super) fn assign_ownership(
             managers[i].fields.union(changed);
             managers[i].time = Some(who.time.into());
         }
-        None => managers.push(ManagedFieldsEntry::new(
-            who,
-            ManagedFieldsOperation::Update,
-            changed.clone(),
-        )),
+        None => managers.push(ManagedFieldsEntry::new(who, ManagedFieldsOperation::Update, changed.clone())),
     }
     managers.retain(|manager| !manager.fields.is_empty());
     managers
@@ -96,11 +90,7 @@ enum ManagedFieldsSource {
     Sent(Vec<ManagedFieldsEntry>),
 }
 
-fn source(
-    given: Option<Value>,
-    live: Option<&Value>,
-    who: &FieldManager<'_>,
-) -> ManagedFieldsSource {
+fn source(given: Option<Value>, live: Option<&Value>, who: &FieldManager<'_>) -> ManagedFieldsSource {
     let kept = || ManagedFieldsSource::Stored(live.cloned().unwrap_or_default());
     match given {
         // The client returned the list unchanged: use it without a copy.

@@ -117,15 +117,12 @@ impl<'s> SchemaValidator<'s> {
             (ValueShape::Map(_), _) => "map",
             (ValueShape::List(_), _) => "list",
             (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, Value::Number(_)) => return,
-            (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, _) => {
-                "numeric (int or float)"
-            }
+            (ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float, _) => "numeric (int or float)",
             (ValueShape::Bool, Value::Bool(_)) => return,
             (ValueShape::Bool, _) => "boolean",
-            (
-                ValueShape::Quantity | ValueShape::IntOrString,
-                Value::Object(_) | Value::Array(_),
-            ) => "any scalar",
+            (ValueShape::Quantity | ValueShape::IntOrString, Value::Object(_) | Value::Array(_)) => {
+                "any scalar"
+            }
             (ValueShape::Quantity | ValueShape::IntOrString, _) => return,
             (_, Value::String(_)) => return,
             _ => "string",

@@ -76,8 +76,7 @@ fn check<T: for<'de> Deserialize<'de>>(package: &str, name: &str) -> T {
     let fields = schema.get_type(id).fields.iter().map(|field| field.name);
     let wanted = fields.filter(|name| !["apiVersion", "kind"].contains(name));
     assert_eq!(found, wanted.collect::<Vec<_>>(), "{name}");
-    serde_json::from_value(sample(&ValueShape::Object(id)))
-        .unwrap_or_else(|error| panic!("{name}: {error}"))
+    serde_json::from_value(sample(&ValueShape::Object(id))).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Compares a struct that is written, too.

@@ -96,14 +96,7 @@ mod tests {
         assert_eq!(decoded.value, expected);
         assert_eq!(
             decoded.duplicates,
-            [
-                "spec.replicas",
-                "spec.c[1].x.k",
-                "spec.c[1].name",
-                "spec.c",
-                "spec.c[0].name",
-                "kind"
-            ]
+            ["spec.replicas", "spec.c[1].x.k", "spec.c[1].name", "spec.c", "spec.c[0].name", "kind"]
         );
     }
 

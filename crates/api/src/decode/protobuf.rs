@@ -113,9 +113,7 @@ impl ProtobufFault {
 impl From<prost::DecodeError> for ProtobufFault {
     fn from(error: prost::DecodeError) -> Self {
         let text = error.to_string();
-        ProtobufFault::new(
-            text.strip_prefix("failed to decode Protobuf message: ").unwrap_or(&text),
-        )
+        ProtobufFault::new(text.strip_prefix("failed to decode Protobuf message: ").unwrap_or(&text))
     }
 }
 
@@ -148,8 +146,7 @@ impl ProtobufDecoder<'_> {
         let of = self.schema.get_type(of);
         each_field(bytes, |tag, wire, rest| {
             if let Some(field) = of.field_by_tag(tag) {
-                self.field(field, wire, rest, depth, object)
-                    .map_err(|fault| fault.under(field.name))?;
+                self.field(field, wire, rest, depth, object).map_err(|fault| fault.under(field.name))?;
             } else if let Some(inlined) = of.inlined_by_tag(tag) {
                 // Counts as a level although JSON has none here: it bounds types that inline
                 // themselves.
@@ -295,9 +292,7 @@ impl ProtobufDecoder<'_> {
             ValueShape::MicroTime => special_types::micro_time(delimited(wire, rest)?)?,
             ValueShape::Quantity => special_types::quantity(delimited(wire, rest)?)?,
             ValueShape::IntOrString => special_types::int_or_string(delimited(wire, rest)?)?,
-            ValueShape::Raw | ValueShape::FieldsV1 => {
-                special_types::json(delimited(wire, rest)?, depth)?
-            }
+            ValueShape::Raw | ValueShape::FieldsV1 => special_types::json(delimited(wire, rest)?, depth)?,
             ValueShape::Object(of) => {
                 let mut object = Map::new();
                 self.message(*of, delimited(wire, rest)?, depth + 1, &mut object)?;
@@ -364,13 +359,9 @@ fn zero(shape: &ValueShape) -> Value {
     match shape {
         ValueShape::String | ValueShape::Bytes => Value::String(String::new()),
         ValueShape::Bool => Value::Bool(false),
-        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => {
-            Value::from(0)
-        }
+        ValueShape::Int32 | ValueShape::Int64 | ValueShape::Float | ValueShape::IntOrString => Value::from(0),
         ValueShape::Quantity => Value::from("0"),
-        ValueShape::Time | ValueShape::MicroTime | ValueShape::Raw | ValueShape::FieldsV1 => {
-            Value::Null
-        }
+        ValueShape::Time | ValueShape::MicroTime | ValueShape::Raw | ValueShape::FieldsV1 => Value::Null,
         ValueShape::Object(_) | ValueShape::Map(_) => Value::Object(Map::new()),
         ValueShape::List(_) => Value::Array(Vec::new()),
     }

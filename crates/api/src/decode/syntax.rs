@@ -72,9 +72,7 @@ impl JsonScanner<'_> {
             (ExpectedToken::CommaOrEnd, _) => match (self.open.last(), c) {
                 (Some(OpenContainer::Object), b',') => ExpectedToken::Key,
                 (Some(OpenContainer::List), b',') => ExpectedToken::Value,
-                (Some(OpenContainer::Object), b'}') | (Some(OpenContainer::List), b']') => {
-                    self.close()
-                }
+                (Some(OpenContainer::Object), b'}') | (Some(OpenContainer::List), b']') => self.close(),
                 (Some(OpenContainer::List), _) => return Err(invalid(c, "after array element")),
                 _ => return Err(invalid(c, "after object key:value pair")),
             },

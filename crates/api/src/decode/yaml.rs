@@ -36,9 +36,7 @@ pub fn yaml_body(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
 fn object(decoded: DecodedBody) -> Result<DecodedBody, DecodeError> {
     match decoded.value {
         Value::Object(_) => Ok(decoded),
-        other => {
-            Err(DecodeError::Yaml(format!("cannot read {} as an object", json_type_name(&other))))
-        }
+        other => Err(DecodeError::Yaml(format!("cannot read {} as an object", json_type_name(&other)))),
     }
 }
 
@@ -46,15 +44,14 @@ fn parse_any(bytes: &[u8]) -> Result<DecodedBody, DecodeError> {
     if bytes.len() > MAX_BODY_BYTES {
         return Err(DecodeError::Yaml(format!("the text is longer than {MAX_BODY_BYTES} bytes")));
     }
-    let text = std::str::from_utf8(bytes)
-        .map_err(|_| DecodeError::Yaml("the text is not UTF-8".to_owned()))?;
+    let text =
+        std::str::from_utf8(bytes).map_err(|_| DecodeError::Yaml("the text is not UTF-8".to_owned()))?;
     let mut build = BuildContext { duplicates: Vec::new(), whole_floats_are_integers: true };
     let mut first = None;
-    let whole =
-        serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |document| {
-            first = Some(ValueBuilder::root(&mut build).deserialize(document)?);
-            Ok(())
-        });
+    let whole = serde_saphyr::with_deserializer_from_str_with_options(text, yaml_options(), |document| {
+        first = Some(ValueBuilder::root(&mut build).deserialize(document)?);
+        Ok(())
+    });
     let value = match (whole, first) {
         (Ok(()) | Err(Error::MultipleDocuments { .. }), Some(value)) => value,
         (Err(error), _) => return Err(DecodeError::Yaml(error_text(&error))),
@@ -128,9 +125,7 @@ pub fn to_yaml_in_style(value: &Value, block_scalars: bool) -> String {
 /// scalar, libyaml and its descendants in Go and Python reject that tab as broken indentation.
 pub fn has_tabbed_block(value: &Value) -> bool {
     match value {
-        Value::String(text) => {
-            text.contains('\n') && text.trim_start_matches('\n').starts_with('\t')
-        }
+        Value::String(text) => text.contains('\n') && text.trim_start_matches('\n').starts_with('\t'),
         Value::Array(list) => list.iter().any(has_tabbed_block),
         Value::Object(object) => object.values().any(has_tabbed_block),
         _ => false,

@@ -97,12 +97,7 @@ fn validate_maps_and_owners(path: &FieldPath, meta: ObjectMetaView<'_>, errors: 
     validate_owner_references(&path.child("ownerReferences"), meta, errors);
 }
 
-fn validate_namespace(
-    path: &FieldPath,
-    namespace: &str,
-    namespaced: bool,
-    errors: &mut FieldErrors,
-) {
+fn validate_namespace(path: &FieldPath, namespace: &str, namespaced: bool, errors: &mut FieldErrors) {
     match (namespaced, namespace.is_empty()) {
         (true, true) => errors.required(path, ""),
         (false, false) => errors.forbidden(path, "not allowed on this type"),
@@ -199,9 +194,8 @@ fn version(api_version: &str) -> &str {
 /// Formats the reference as JSON with upstream's field order.
 fn format_owner(owner: OwnerReference<'_>) -> String {
     let text = |value: &str| Value::from(value).to_string();
-    let flag = |name: &str, value: Option<bool>| {
-        value.map_or(String::new(), |value| format!(",\"{name}\":{value}"))
-    };
+    let flag =
+        |name: &str, value: Option<bool>| value.map_or(String::new(), |value| format!(",\"{name}\":{value}"));
     format!(
         "{{\"apiVersion\":{},\"kind\":{},\"name\":{},\"uid\":{}{}{}}}",
         text(owner.api_version),

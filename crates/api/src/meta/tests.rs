@@ -92,8 +92,7 @@ fn labels_and_annotations_are_checked() {
     assert!(words[1].starts_with("metadata.labels: Invalid value: \"-\": a valid label must be"));
     assert!(words[2].starts_with("metadata.annotations: Invalid value: \"a b\": name part must"));
 
-    let full =
-        |extra: usize| json!({"name": "a", "annotations": {"k": "v".repeat(262_143 + extra)}});
+    let full = |extra: usize| json!({"name": "a", "annotations": {"k": "v".repeat(262_143 + extra)}});
     assert_eq!(error_messages(full(0), false), [""; 0]);
     assert_eq!(
         error_messages(full(1), false),
@@ -114,9 +113,7 @@ fn owners_are_named_in_full_and_one_controls() {
     assert_eq!(
         error_messages(owners, false),
         [
-            format!(
-                "{at}[0].apiVersion: Invalid value: \"a/b/c\": must be <group>/<version> or <version>"
-            ),
+            format!("{at}[0].apiVersion: Invalid value: \"a/b/c\": must be <group>/<version> or <version>"),
             format!("{at}[0].kind: Required value: must not be empty"),
             format!("{at}[0].name: Required value: must not be empty"),
             format!("{at}[0].uid: Required value: must not be empty"),
@@ -169,8 +166,7 @@ fn finalizers_and_managers_are_checked() {
                 crate::field::quote("a\n\u{200b}")
             ),
             format!("{at}.subresource: Too long: may not be more than 256 bytes"),
-            "metadata.managedFields[2].manager: Too long: may not be more than 128 bytes"
-                .to_owned(),
+            "metadata.managedFields[2].manager: Too long: may not be more than 128 bytes".to_owned(),
         ]
     );
 }

@@ -38,15 +38,10 @@ pub fn micro_time(text: &str) -> Result<Value, String> {
     let fraction = text.split_once(['.', ',']).map_or("", |(_, fraction)| fraction);
     let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
     if digits != 6 {
-        let (rest, element) = if digits < 6 {
-            (&text[clock_end(text)..], ".000000")
-        } else {
-            (&fraction[6..], "Z07:00")
-        };
+        let (rest, element) =
+            if digits < 6 { (&text[clock_end(text)..], ".000000") } else { (&fraction[6..], "Z07:00") };
         let (text, rest) = (quote(text), quote(rest));
-        return Err(format!(
-            "parsing time {text} as \"{LAYOUT}\": cannot parse {rest} as \"{element}\""
-        ));
+        return Err(format!("parsing time {text} as \"{LAYOUT}\": cannot parse {rest} as \"{element}\""));
     }
     Ok(if is_zero(time) { Value::Null } else { timestamp::format_micro(time).into() })
 }
@@ -90,9 +85,7 @@ pub fn base64(text: String) -> Result<Value, String> {
 
 fn offset(error: &base64::DecodeError, text: &str) -> usize {
     match error {
-        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => {
-            *at
-        }
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
         base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
             // Go reports the start of the incomplete group of four.
             text.trim_end_matches('=').len() / 4 * 4

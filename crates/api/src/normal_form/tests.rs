@@ -20,9 +20,7 @@ fn recorded_answers_stay_as_they_are() {
         let (name, answer): (String, Value) = serde_json::from_str(line).unwrap();
         match normal(&name, answer.clone()) {
             Ok(got) if got.value == answer && got.unknown.is_empty() => {}
-            Ok(got) => {
-                failures.push(format!("{name} {:?}\n  {answer}\n  {}", got.unknown, got.value))
-            }
+            Ok(got) => failures.push(format!("{name} {:?}\n  {answer}\n  {}", got.unknown, got.value)),
             Err(error) => failures.push(format!("{name}\n  {answer}\n  {error}")),
         }
     }
@@ -39,16 +37,8 @@ fn absent_fields_come_and_empty_ones_go() {
             json!({"metadata": null, "spec": {"signerName": "", "trustBundle": "x"}}),
             json!({"metadata": {}, "spec": {"trustBundle": "x"}}),
         ),
-        (
-            POD,
-            json!({"spec": {"volumes": [], "nodeSelector": {}, "hostNetwork": false}}),
-            pod.clone(),
-        ),
-        (
-            POD,
-            json!({"metadata": {"creationTimestamp": null, "generation": 0, "labels": null}}),
-            pod,
-        ),
+        (POD, json!({"spec": {"volumes": [], "nodeSelector": {}, "hostNetwork": false}}), pod.clone()),
+        (POD, json!({"metadata": {"creationTimestamp": null, "generation": 0, "labels": null}}), pod),
         // A pointer field keeps its zero value.
         (
             LEASE,
@@ -83,11 +73,7 @@ fn absent_fields_come_and_empty_ones_go() {
             json!({"apiGroup": null, "kind": "K", "name": ""}),
         ),
         // Null in a list becomes the zero value.
-        (
-            "io.k8s.api.core.v1.ExecAction",
-            json!({"command": ["a", null]}),
-            json!({"command": ["a", ""]}),
-        ),
+        ("io.k8s.api.core.v1.ExecAction", json!({"command": ["a", null]}), json!({"command": ["a", ""]})),
         // Fields of embedded types are inlined.
         (
             "io.k8s.api.core.v1.Volume",
@@ -125,12 +111,7 @@ fn values_get_their_one_spelling() {
             json!("2026-01-02T03:04:05.678Z"),
             json!("2026-01-02T03:04:05Z"),
         ),
-        (
-            POD,
-            "/status/startTime",
-            json!("2026-01-02T00:00:00-01:30"),
-            json!("2026-01-02T01:30:00Z"),
-        ),
+        (POD, "/status/startTime", json!("2026-01-02T00:00:00-01:30"), json!("2026-01-02T01:30:00Z")),
         (
             POD,
             "/spec/overhead",
@@ -163,33 +144,91 @@ fn type_mismatches_are_reported_as_go_does() {
     let cases = [
         (POD, "", json!([]), format!("{json}array into Go value of type v1.Pod")),
         (POD, "/spec", json!("x"), format!("{json}string into Go struct field Pod.spec of type v1.PodSpec")),
-        (POD, "/spec/nodeName", json!(1),
-            format!("{json}number into Go struct field PodSpec.spec.nodeName of type string")),
-        (POD, "/spec/containers/0/image", json!({}),
-            format!("{json}object into Go struct field Container.spec.containers.image of type string")),
-        (POD, "/spec/containers", json!({}),
-            format!("{json}object into Go struct field PodSpec.spec.containers of type []v1.Container")),
-        (POD, "/metadata/labels/a", json!(true),
-            format!("{json}bool into Go struct field ObjectMeta.metadata.labels of type string")),
-        (POD, "/spec/priority", json!("1"),
-            format!("{json}string into Go struct field PodSpec.spec.priority of type int32")),
-        (POD, "/spec/priority", json!(2147483648u32),
-            format!("{json}number 2147483648 into Go struct field PodSpec.spec.priority of type int32")),
-        (POD, "/spec/priority", json!(1.5),
-            format!("{json}number 1.5 into Go struct field PodSpec.spec.priority of type int32")),
-        (POD, "/metadata/generation", json!(u64::MAX),
-            format!("{json}number 18446744073709551615 into Go struct field ObjectMeta.metadata.generation of type int64")),
+        (
+            POD,
+            "/spec/nodeName",
+            json!(1),
+            format!("{json}number into Go struct field PodSpec.spec.nodeName of type string"),
+        ),
+        (
+            POD,
+            "/spec/containers/0/image",
+            json!({}),
+            format!("{json}object into Go struct field Container.spec.containers.image of type string"),
+        ),
+        (
+            POD,
+            "/spec/containers",
+            json!({}),
+            format!("{json}object into Go struct field PodSpec.spec.containers of type []v1.Container"),
+        ),
+        (
+            POD,
+            "/metadata/labels/a",
+            json!(true),
+            format!("{json}bool into Go struct field ObjectMeta.metadata.labels of type string"),
+        ),
+        (
+            POD,
+            "/spec/priority",
+            json!("1"),
+            format!("{json}string into Go struct field PodSpec.spec.priority of type int32"),
+        ),
+        (
+            POD,
+            "/spec/priority",
+            json!(2147483648u32),
+            format!("{json}number 2147483648 into Go struct field PodSpec.spec.priority of type int32"),
+        ),
+        (
+            POD,
+            "/spec/priority",
+            json!(1.5),
+            format!("{json}number 1.5 into Go struct field PodSpec.spec.priority of type int32"),
+        ),
+        (
+            POD,
+            "/metadata/generation",
+            json!(u64::MAX),
+            format!(
+                "{json}number 18446744073709551615 into Go struct field ObjectMeta.metadata.generation of type int64"
+            ),
+        ),
         (CSR, "/spec/request", json!("A*=="), "illegal base64 data at input byte 1".into()),
-        (POD, "/spec/overhead/cpu", json!("much"), "quantities must match the regular expression \
-            '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'".into()),
-        (POD, "/status/startTime", json!("now"), "parsing time \"now\" as \
-            \"2006-01-02T15:04:05Z07:00\": cannot parse \"now\" as \"2006\"".into()),
-        (LEASE, "/spec/renewTime", json!("2026-01-02T03:04:05Z"), "parsing time \
+        (
+            POD,
+            "/spec/overhead/cpu",
+            json!("much"),
+            "quantities must match the regular expression \
+            '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+                .into(),
+        ),
+        (
+            POD,
+            "/status/startTime",
+            json!("now"),
+            "parsing time \"now\" as \
+            \"2006-01-02T15:04:05Z07:00\": cannot parse \"now\" as \"2006\""
+                .into(),
+        ),
+        (
+            LEASE,
+            "/spec/renewTime",
+            json!("2026-01-02T03:04:05Z"),
+            "parsing time \
             \"2026-01-02T03:04:05Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \"Z\" as \
-            \".000000\"".into()),
-        (LEASE, "/spec/renewTime", json!("2026-01-02T03:04:05.1234567Z"), "parsing time \
+            \".000000\""
+                .into(),
+        ),
+        (
+            LEASE,
+            "/spec/renewTime",
+            json!("2026-01-02T03:04:05.1234567Z"),
+            "parsing time \
             \"2026-01-02T03:04:05.1234567Z\" as \"2006-01-02T15:04:05.000000Z07:00\": cannot parse \
-            \"7Z\" as \"Z07:00\"".into()),
+            \"7Z\" as \"Z07:00\""
+                .into(),
+        ),
     ];
     for (name, pointer, given, want) in cases {
         let error = normal(name, nest(pointer, given)).unwrap_err();
@@ -206,13 +245,8 @@ fn unknown_fields_are_dropped_and_reported() {
             "volumes": [{"name": "v", "secret": {"key": "k"}}]},
     });
     let got = normal(POD, given).unwrap();
-    let unknown = [
-        "Spec",
-        "metadata.bogus",
-        "spec.containers[1].foo",
-        "spec.volumes[0].secret.key",
-        "spec.x",
-    ];
+    let unknown =
+        ["Spec", "metadata.bogus", "spec.containers[1].foo", "spec.volumes[0].secret.key", "spec.x"];
     assert_eq!(got.unknown, unknown);
     assert_eq!(got.value["metadata"], json!({"labels": {"any": "x"}}));
     assert_eq!(got.value["spec"]["volumes"], json!([{"name": "v", "secret": {}}]));
@@ -273,30 +307,22 @@ impl ValueGenerator {
                 self.pick(&[json!(0), json!(-1), json!(-0.0), json!(i32::MAX)])
             }
             ValueShape::Float => self.pick(&[json!(0), json!(1.5)]),
-            ValueShape::Bytes => {
-                self.pick(&[json!(""), json!("AA=="), json!("A\nB=="), json!("AAAA")])
-            }
+            ValueShape::Bytes => self.pick(&[json!(""), json!("AA=="), json!("A\nB=="), json!("AAAA")]),
             ValueShape::Time => {
                 self.pick(&[json!("0001-01-01T00:00:00Z"), json!("2026-01-02T03:04:05.9+03:00")])
             }
-            ValueShape::MicroTime => self.pick(&[
-                json!("0001-01-01T00:00:00.000000Z"),
-                json!("2026-01-02T03:04:05,000001Z"),
-            ]),
+            ValueShape::MicroTime => {
+                self.pick(&[json!("0001-01-01T00:00:00.000000Z"), json!("2026-01-02T03:04:05,000001Z")])
+            }
             ValueShape::Quantity => {
                 self.pick(&[json!("1.5Gi"), json!(0.25), json!("0"), json!("1e4"), json!("+1")])
             }
             ValueShape::IntOrString => self.pick(&[json!(0), json!("0"), json!(""), json!(8080)]),
-            ValueShape::Raw | ValueShape::FieldsV1 => {
-                self.pick(&[json!({}), json!({"f:a": {".": {}}})])
-            }
+            ValueShape::Raw | ValueShape::FieldsV1 => self.pick(&[json!({}), json!({"f:a": {".": {}}})]),
             ValueShape::Object(id) => self.object(schema, *id, depth),
-            ValueShape::List(of) => {
-                (0..self.below(3)).map(|_| self.value(schema, of, depth)).collect()
-            }
+            ValueShape::List(of) => (0..self.below(3)).map(|_| self.value(schema, of, depth)).collect(),
             ValueShape::Map(of) => {
-                let entries =
-                    (0..self.below(3)).map(|i| (i.to_string(), self.value(schema, of, depth)));
+                let entries = (0..self.below(3)).map(|i| (i.to_string(), self.value(schema, of, depth)));
                 Value::Object(entries.collect())
             }
         }

@@ -23,8 +23,7 @@ const MAX_DEPTH: usize = 127;
 
 /// Applies a JSON patch, given as text, to an object.
 pub fn json(target: &Value, patch: &[u8]) -> Result<Value, PatchError> {
-    let patch: Value =
-        serde_json::from_slice(patch).map_err(|e| PatchError::Malformed(e.to_string()))?;
+    let patch: Value = serde_json::from_slice(patch).map_err(|e| PatchError::Malformed(e.to_string()))?;
     let operations = match patch {
         Value::Null => Vec::new(),
         Value::Array(operations) => operations,
@@ -202,11 +201,7 @@ fn index(text: &str, length: usize) -> Result<usize, PatchError> {
     let number: i64 = text.parse().map_err(|_| invalid())?;
     let length = i64::try_from(length).map_err(|_| invalid())?;
     let at = if number < 0 { number + length } else { number };
-    if (0..length).contains(&at) {
-        usize::try_from(at).map_err(|_| invalid())
-    } else {
-        Err(invalid())
-    }
+    if (0..length).contains(&at) { usize::try_from(at).map_err(|_| invalid()) } else { Err(invalid()) }
 }
 
 fn unescape(part: &str) -> String {
@@ -271,45 +266,17 @@ mod tests {
             (j!({"a": 1}), j!([]), j!({"a": 1})),
             (j!({}), j!([{"op": "add", "path": "/a", "value": 1}]), j!({"a": 1})),
             (j!({}), j!([{"op": "add", "path": "/a~1b~0c", "value": 1}]), j!({"a/b~c": 1})),
-            (
-                j!({"l": [1, 2]}),
-                j!([{"op": "add", "path": "/l/-", "value": 3}]),
-                j!({"l": [1, 2, 3]}),
-            ),
-            (
-                j!({"l": [1, 2]}),
-                j!([{"op": "add", "path": "/l/0", "value": 3}]),
-                j!({"l": [3, 1, 2]}),
-            ),
-            (
-                j!({"l": [1, 2]}),
-                j!([{"op": "add", "path": "/l/2", "value": 3}]),
-                j!({"l": [1, 2, 3]}),
-            ),
-            (
-                j!({"l": [1, 2]}),
-                j!([{"op": "add", "path": "/l/-1", "value": 3}]),
-                j!({"l": [1, 2, 3]}),
-            ),
+            (j!({"l": [1, 2]}), j!([{"op": "add", "path": "/l/-", "value": 3}]), j!({"l": [1, 2, 3]})),
+            (j!({"l": [1, 2]}), j!([{"op": "add", "path": "/l/0", "value": 3}]), j!({"l": [3, 1, 2]})),
+            (j!({"l": [1, 2]}), j!([{"op": "add", "path": "/l/2", "value": 3}]), j!({"l": [1, 2, 3]})),
+            (j!({"l": [1, 2]}), j!([{"op": "add", "path": "/l/-1", "value": 3}]), j!({"l": [1, 2, 3]})),
             (j!({"l": [1, 2]}), j!([{"op": "remove", "path": "/l/-1"}]), j!({"l": [1]})),
             (j!({"a": 1}), j!([{"op": "remove", "path": "/a"}]), j!({})),
-            (
-                j!({"a": 1}),
-                j!([{"op": "replace", "path": "/a", "value": {"b": 2}}]),
-                j!({"a": {"b": 2}}),
-            ),
+            (j!({"a": 1}), j!([{"op": "replace", "path": "/a", "value": {"b": 2}}]), j!({"a": {"b": 2}})),
             (j!({}), j!([{"op": "replace", "path": "/a", "value": 1}]), j!({"a": 1})),
             (j!({"a": 1}), j!([{"op": "replace", "path": "", "value": {}}]), j!({})),
-            (
-                j!({"a": {"b": 1}}),
-                j!([{"op": "move", "from": "/a/b", "path": "/c"}]),
-                j!({"a": {}, "c": 1}),
-            ),
-            (
-                j!({"a": [1]}),
-                j!([{"op": "copy", "from": "/a", "path": "/c"}]),
-                j!({"a": [1], "c": [1]}),
-            ),
+            (j!({"a": {"b": 1}}), j!([{"op": "move", "from": "/a/b", "path": "/c"}]), j!({"a": {}, "c": 1})),
+            (j!({"a": [1]}), j!([{"op": "copy", "from": "/a", "path": "/c"}]), j!({"a": [1], "c": [1]})),
             (j!({}), j!([{"op": "copy", "from": "/a", "path": "/c"}]), j!({"c": null})),
             (j!({"a": 1}), j!([{"op": "test", "path": "/a", "value": 1}]), j!({"a": 1})),
             (j!({}), j!([{"op": "test", "path": "/a", "value": null}]), j!({})),

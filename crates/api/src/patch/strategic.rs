@@ -22,12 +22,7 @@ const ELEMENT_ORDER: &str = "$setElementOrder";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList";
 
 /// Applies a strategic merge patch to an object of the given type.
-pub fn strategic(
-    schema: &Schema,
-    of: TypeId,
-    target: &Value,
-    patch: Value,
-) -> Result<Value, PatchError> {
+pub fn strategic(schema: &Schema, of: TypeId, target: &Value, patch: Value) -> Result<Value, PatchError> {
     let (Value::Object(target), Value::Object(patch)) = (target, patch) else {
         return Err(PatchError::Malformed("invalid JSON document".into()));
     };
@@ -45,9 +40,11 @@ struct MergeContext<'s> {
 
 impl MergeContext<'_> {
     fn spend_elements(&self, elements: usize) -> Result<(), PatchError> {
-        let left = self.left.get().checked_sub(elements).ok_or_else(|| {
-            PatchError::TooLarge("the patch changes the same lists too often".into())
-        })?;
+        let left = self
+            .left
+            .get()
+            .checked_sub(elements)
+            .ok_or_else(|| PatchError::TooLarge("the patch changes the same lists too often".into()))?;
         self.left.set(left);
         Ok(())
     }
@@ -81,14 +78,10 @@ impl<'s> SchemaView<'s> {
     fn child(self, schema: &'s Schema, key: &str) -> (SchemaView<'s>, ListRule<'s>) {
         match self {
             SchemaView::Struct(of) => match of.field(key) {
-                Some(field) => {
-                    (SchemaView::from_shape(schema, &field.shape), list_rule(schema, field))
-                }
+                Some(field) => (SchemaView::from_shape(schema, &field.shape), list_rule(schema, field)),
                 None => (SchemaView::Unknown, ListRule::Replace),
             },
-            SchemaView::MapOf(element) => {
-                (SchemaView::from_shape(schema, element), ListRule::Replace)
-            }
+            SchemaView::MapOf(element) => (SchemaView::from_shape(schema, element), ListRule::Replace),
             SchemaView::Unknown => (SchemaView::Unknown, ListRule::Replace),
         }
     }
@@ -123,10 +116,8 @@ fn merge_map(
     if let Some(keys) = patch.remove(RETAIN_KEYS) {
         retain_keys(&mut target, &patch, &keys)?;
     }
-    let (orders, patch) =
-        split(patch, ELEMENT_ORDER, "invalid patch format of setElementOrder list")?;
-    let (deletions, mut patch) =
-        split(patch, DELETE_FROM, "invalid patch format of primitive list")?;
+    let (orders, patch) = split(patch, ELEMENT_ORDER, "invalid patch format of setElementOrder list")?;
+    let (deletions, mut patch) = split(patch, DELETE_FROM, "invalid patch format of primitive list")?;
     for (key, order) in orders {
         let (_, rule) = view.child(work.schema, &key);
         let old = target.remove(&key);
@@ -165,12 +156,8 @@ fn merge_member(
     }
     let (inner, rule) = view.child(work.schema, &key);
     let merged = match (target.remove(&key), value) {
-        (Some(Value::Object(old)), Value::Object(new)) => {
-            Value::Object(merge_map(work, inner, old, new)?)
-        }
-        (Some(Value::Array(old)), Value::Array(new)) => {
-            Value::Array(list::merge(work, rule, old, new)?)
-        }
+        (Some(Value::Object(old)), Value::Object(new)) => Value::Object(merge_map(work, inner, old, new)?),
+        (Some(Value::Array(old)), Value::Array(new)) => Value::Array(list::merge(work, rule, old, new)?),
         (_, value) => strip(value),
     };
     target.insert(key, merged);
@@ -223,9 +210,7 @@ fn strip(value: Value) -> Value {
             Some("delete") => Map::new(),
             _ => strip_map(map),
         }),
-        Value::Array(list) => {
-            Value::Array(list.into_iter().filter(|v| !is_special(v)).map(strip).collect())
-        }
+        Value::Array(list) => Value::Array(list.into_iter().filter(|v| !is_special(v)).map(strip).collect()),
         scalar => scalar,
     }
 }

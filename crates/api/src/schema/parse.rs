@@ -40,8 +40,8 @@
 use std::collections::HashMap;
 
 use super::{
-    FieldPresence, InlinedType, MergeStrategy, ObjectType, PatchStrategy, PrinterColumn, Schema,
-    SchemaField, TextFormat, TypeId, ValidationRule, ValueLimits, ValueShape,
+    FieldPresence, InlinedType, MergeStrategy, ObjectType, PatchStrategy, PrinterColumn, Schema, SchemaField,
+    TextFormat, TypeId, ValidationRule, ValueLimits, ValueShape,
 };
 
 /// Schema tables embedded in the binary.
@@ -153,8 +153,7 @@ fn parse(tables: &[(&'static str, &'static str)]) -> Result<Schema, SchemaParseE
             }
         }
     }
-    let flattened: Vec<Vec<SchemaField>> =
-        types.iter().map(|t| inlined_fields(&types, t, 0)).collect();
+    let flattened: Vec<Vec<SchemaField>> = types.iter().map(|t| inlined_fields(&types, t, 0)).collect();
     for (t, mut more) in types.iter_mut().zip(flattened) {
         t.fields.append(&mut more);
         t.fields.sort_by_key(|f| f.name);
@@ -312,11 +311,7 @@ fn field(
     Ok(field)
 }
 
-fn attribute(
-    line: &SchemaLine,
-    field: &mut SchemaField,
-    word: &'static str,
-) -> Result<(), SchemaParseError> {
+fn attribute(line: &SchemaLine, field: &mut SchemaField, word: &'static str) -> Result<(), SchemaParseError> {
     match word.split_once('=').unwrap_or((word, "")) {
         ("required", "") => field.required = true,
         ("wrapped", "") => field.wrapped = true,

@@ -141,25 +141,18 @@ mod tests {
             ("!has(self.a) || has(self.b) == has(self.a)", [true, false, true, true]),
             ("[has(self.a),has(self.b)].filter(x,x==true).size() == 1", [false, true, true, false]),
         ];
-        let objects =
-            [json!({"b": null}), json!({"a": 1}), json!({"b": ""}), json!({"a": 1, "b": {}})];
+        let objects = [json!({"b": null}), json!({"a": 1}), json!({"b": ""}), json!({"a": 1, "b": {}})];
         for (expression, wanted) in cases {
             let rule = ValidationRule::parse(expression, "").unwrap();
             for (object, wanted) in objects.iter().zip(wanted) {
-                assert_eq!(
-                    rule.holds(object.as_object().unwrap()),
-                    wanted,
-                    "{expression} {object}"
-                );
+                assert_eq!(rule.holds(object.as_object().unwrap()), wanted, "{expression} {object}");
             }
         }
     }
 
     #[test]
     fn expressions_outside_the_subset_are_refused() {
-        for expression in
-            ["", "has(self.a) &&", "self.a == 1", "has(self.a) has(self.b)", "(has(self.a)"]
-        {
+        for expression in ["", "has(self.a) &&", "self.a == 1", "has(self.a) has(self.b)", "(has(self.a)"] {
             assert!(ValidationRule::parse(expression, "").is_none(), "{expression}");
         }
         let external = ValidationRule::external("size(self.a) < 3", "");

@@ -23,13 +23,7 @@ const UNCHECKED: &str = "some validation rules were not checked because the obje
 
 impl Schema {
     /// Checks an object of a type: its fields except those that every object has, and what they hold.
-    pub fn validate(
-        &self,
-        id: TypeId,
-        style: ValidationStyle,
-        object: &Value,
-        errors: &mut FieldErrors,
-    ) {
+    pub fn validate(&self, id: TypeId, style: ValidationStyle, object: &Value, errors: &mut FieldErrors) {
         let fields = self.get_type(id).fields_by_tag();
         for field in fields.filter(|field| !HEADER_FIELDS.contains(&field.name)) {
             let path = FieldPath::new(field.name);
@@ -123,8 +117,7 @@ impl ValidationRun<'_> {
             (ValueShape::Object(id), Value::Object(object)) => self.check_object(path, *id, object),
             (shape, other) => {
                 let found = format!("\"{}\"", json_type(other));
-                let words =
-                    format!("{path} in body must be of type {}: {found}", shape.json_type());
+                let words = format!("{path} in body must be of type {}: {found}", shape.json_type());
                 self.errors.invalid_shown(path, &found, &words);
                 self.blocked = true;
             }
@@ -176,8 +169,7 @@ impl ValidationRun<'_> {
         for field in ty.fields_by_tag() {
             let path = path.child(field.name);
             // The normal form writes such a field with its default.
-            let default =
-                field.default.as_ref().filter(|_| field.presence == FieldPresence::Always);
+            let default = field.default.as_ref().filter(|_| field.presence == FieldPresence::Always);
             match object.get(field.name).filter(|value| !value.is_null()).or(default) {
                 Some(value) => self.check(&path, field.into(), value),
                 None if field.required => {

@@ -42,9 +42,7 @@ pub enum FieldSelectorError {
     #[error("field label not supported: {0}")]
     NotSupported(String),
     /// The selector has more requirements than [`MAX_REQUIREMENTS`].
-    #[error(
-        "invalid field selector: too many requirements: at most {MAX_REQUIREMENTS} are allowed"
-    )]
+    #[error("invalid field selector: too many requirements: at most {MAX_REQUIREMENTS} are allowed")]
     TooMany,
 }
 
@@ -56,11 +54,7 @@ impl FieldSelector {
 
     /// Selects objects whose `field` equals the value.
     pub fn exactly(field: &str, value: &str) -> Self {
-        FieldSelector(vec![FieldRequirement {
-            field: field.into(),
-            equal: true,
-            value: value.into(),
-        }])
+        FieldSelector(vec![FieldRequirement { field: field.into(), equal: true, value: value.into() }])
     }
 
     /// Selects objects that meet all `requirements`.
@@ -75,10 +69,7 @@ impl FieldSelector {
         let mut requirements = Vec::new();
         for term in terms.into_iter().filter(|term| !term.is_empty()) {
             let Some((field, equal, value)) = split_term(term) else {
-                return Err(FieldSelectorError::NoOperator {
-                    selector: text.into(),
-                    term: term.into(),
-                });
+                return Err(FieldSelectorError::NoOperator { selector: text.into(), term: term.into() });
             };
             let value = unescape(value)?;
             requirements.push(FieldRequirement { field: field.to_owned(), equal, value });

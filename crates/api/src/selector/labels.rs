@@ -98,9 +98,7 @@ impl LabelSelector {
         let (mut labels, mut expressions) = (Map::new(), Vec::new());
         for LabelRequirement { key, test } in &self.requirements {
             let (operator, values) = match test {
-                LabelTest::Equals(value) | LabelTest::DoubleEquals(value)
-                    if !labels.contains_key(key) =>
-                {
+                LabelTest::Equals(value) | LabelTest::DoubleEquals(value) if !labels.contains_key(key) => {
                     labels.insert(key.clone(), json!(value));
                     continue;
                 }
@@ -344,10 +342,9 @@ fn validate_expression(path: &FieldPath, expression: &Value, errors: &mut FieldE
         "In" | "NotIn" if values.is_empty() => {
             errors.required(&at_values, "must be specified when `operator` is 'In' or 'NotIn'")
         }
-        "Exists" | "DoesNotExist" if !values.is_empty() => errors.forbidden(
-            &at_values,
-            "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-        ),
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            errors.forbidden(&at_values, "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+        }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
         other => {
             errors.invalid_str(&path.child("operator"), other, "not a valid selector operator");

@@ -42,17 +42,12 @@ fn sources_are_as_trust_manager_wants_them() {
         (json!({"secret": by_name, "optional": true}), &[]),
         (json!({"inLine": "cert-placeholder"}), &[]),
         (json!({"useDefaultCAs": true}), &[]),
-        (
-            json!({"useDefaultCAs": false}),
-            &["spec.sources: Forbidden: must define at least one source"],
-        ),
+        (json!({"useDefaultCAs": false}), &["spec.sources: Forbidden: must define at least one source"]),
         (json!({"inLine": "x", "useDefaultCAs": true}), &[ORIGIN]),
         (
             json!({"inLine": ""}),
-            &[
-                "spec.sources[0].inLine: Invalid value: \"\": spec.sources[0].inLine in body should \
-               be at least 1 chars long",
-            ],
+            &["spec.sources[0].inLine: Invalid value: \"\": spec.sources[0].inLine in body should \
+               be at least 1 chars long"],
         ),
         (
             json!({"inLine": 1}),
@@ -78,9 +73,7 @@ fn sources_are_as_trust_manager_wants_them() {
 fn objects_are_named_or_selected_with_a_key_or_all() {
     for kind in ["configMap", "secret"] {
         let path = format!("spec.sources[0].{kind}");
-        let one = format!(
-            "{path}: Invalid value: exactly one of the fields in [name selector] must be set"
-        );
+        let one = format!("{path}: Invalid value: exactly one of the fields in [name selector] must be set");
         let undefined = format!(
             "{path}: Invalid value: \"key: ' ', includeAllKeys: false\": source {kind} key must be \
              defined when includeAllKeys is false"
@@ -143,23 +136,16 @@ fn webhook_rules_repeat_the_schema() {
 fn sources_are_counted() {
     let target = json!({"configMap": {"key": "k"}});
     let cases: &[(Value, &[&str])] = &[
-        (
-            json!([]),
-            &["spec.sources: Invalid value: 0: spec.sources in body should have at least 1 items"],
-        ),
+        (json!([]), &["spec.sources: Invalid value: 0: spec.sources in body should have at least 1 items"]),
         (
             json!([{"useDefaultCAs": true}, {"useDefaultCAs": true}]),
-            &[
-                "spec.sources: Forbidden: must request default CAs either once or not at all but got \
-               2 requests",
-            ],
+            &["spec.sources: Forbidden: must request default CAs either once or not at all but got \
+               2 requests"],
         ),
         (
             json!([{"useDefaultCAs": false}, {"useDefaultCAs": false}, {"inLine": "x"}]),
-            &[
-                "spec.sources: Forbidden: must request default CAs either once or not at all but got \
-               2 requests",
-            ],
+            &["spec.sources: Forbidden: must request default CAs either once or not at all but got \
+               2 requests"],
         ),
     ];
     for (sources, want) in cases {
@@ -167,10 +153,7 @@ fn sources_are_counted() {
     }
     let many = error_messages(&bundle(json!(vec![json!({"inLine": "x"}); 101]), target.clone()));
     assert_eq!(many[0], "spec.sources: Too many: 101: must have at most 100 items");
-    assert_eq!(
-        error_messages(&json!({"spec": {"target": target}}))[0],
-        "spec.sources: Required value"
-    );
+    assert_eq!(error_messages(&json!({"spec": {"target": target}}))[0], "spec.sources: Required value");
     assert_eq!(error_messages(&json!({})), ["spec: Required value"]);
 }
 
@@ -247,10 +230,8 @@ fn targets_are_as_trust_manager_wants_them() {
         (json!({"clusterTrustBundle": {}}), &[]),
         (
             json!({}),
-            &[
-                "spec.target: Invalid value: at least one of the fields in [configMap secret] must be \
-               set",
-            ],
+            &["spec.target: Invalid value: at least one of the fields in [configMap secret] must be \
+               set"],
         ),
         (
             json!({"configMap": {"key": "c"}, "additionalFormats": {}}),
@@ -264,12 +245,10 @@ fn targets_are_as_trust_manager_wants_them() {
         ),
         (
             json!({"configMap": {"key": "c"}, "namespaceSelector": selector}),
-            &[
-                "spec.target.namespaceSelector.matchLabels: Invalid value: \"@@@@\": name part must \
+            &["spec.target.namespaceSelector.matchLabels: Invalid value: \"@@@@\": name part must \
                consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
                alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for \
-               validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
-            ],
+               validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"],
         ),
         (
             json!({"clusterTrustBundle": {"signerName": "x"}}),
@@ -346,9 +325,8 @@ fn trust_bundles_are_named_or_of_a_signer() {
     ];
     for (source, want) in cases {
         let want = want.iter();
-        let want: Vec<String> = want
-            .map(|words| format!("spec.sources[0].clusterTrustBundle: Invalid value: {words}"))
-            .collect();
+        let want: Vec<String> =
+            want.map(|words| format!("spec.sources[0].clusterTrustBundle: Invalid value: {words}")).collect();
         assert_eq!(source_errors(json!({"clusterTrustBundle": source})), want, "{source}");
     }
 }

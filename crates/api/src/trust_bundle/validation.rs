@@ -74,9 +74,7 @@ pub fn validate_rules(object: &Value, errors: &mut FieldErrors) {
         errors.forbidden(&path, "must define at least one source");
     }
     if defaults > 1 {
-        let words = format!(
-            "must request default CAs either once or not at all but got {defaults} requests"
-        );
+        let words = format!("must request default CAs either once or not at all but got {defaults} requests");
         errors.forbidden(&path, &words);
     }
     check_cycles(&path, sources, name, target, errors);
@@ -100,9 +98,8 @@ fn check_source(path: &FieldPath, source: &Value, errors: &mut FieldErrors) -> u
     let kinds = ["configMap", "secret", "inLine", "useDefaultCAs", "clusterTrustBundle"];
     let kinds = kinds.into_iter().filter(|kind| !source[*kind].is_null()).count();
     if kinds != 1 {
-        let words = format!(
-            "must define exactly one source type for each item but found {kinds} defined types"
-        );
+        let words =
+            format!("must define exactly one source type for each item but found {kinds} defined types");
         errors.forbidden(path, &words);
     }
     kinds
@@ -138,13 +135,7 @@ fn check_object_source(path: &FieldPath, kind: &str, source: &Value, errors: &mu
 }
 
 /// Rejects a Bundle that is its own source.
-fn check_cycles(
-    path: &FieldPath,
-    sources: &[Value],
-    name: &str,
-    target: &Value,
-    errors: &mut FieldErrors,
-) {
+fn check_cycles(path: &FieldPath, sources: &[Value], name: &str, target: &Value, errors: &mut FieldErrors) {
     const WORDS: &str = "cannot define the same source as target";
     for kind in ["configMap", "secret"] {
         if target[kind].is_null() {
@@ -201,8 +192,7 @@ fn check_keys(path: &FieldPath, target: &Value, errors: &mut FieldErrors) {
         if wanted.is_null() {
             continue;
         }
-        let (at, key) =
-            (path.child("additionalFormats").child(format).child("key"), text(wanted, "key"));
+        let (at, key) = (path.child("additionalFormats").child(format).child("key"), text(wanted, "key"));
         check_key(&at, key, errors);
         if taken.contains(&key) {
             errors.invalid_str(&at, key, "key must be unique across all target output keys");

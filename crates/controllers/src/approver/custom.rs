@@ -42,11 +42,7 @@ pub enum ProfileVerdict {
 }
 
 /// Evaluates a request that no approver has decided on.
-pub fn evaluate(
-    request: &Csr,
-    asked: &CertificateRequest,
-    rules: AutoApprovalRules<'_>,
-) -> ProfileVerdict {
+pub fn evaluate(request: &Csr, asked: &CertificateRequest, rules: AutoApprovalRules<'_>) -> ProfileVerdict {
     let spec = &request.spec;
     let groups = spec.groups.as_deref().unwrap_or_default();
     // The API server sets the requester.

@@ -10,8 +10,7 @@ use crate::csr::Csr;
 use crate::csr_signer::KubernetesSigner;
 
 /// Message of the `Approved` condition that automatic approval sets.
-pub const MESSAGE: &str =
-    "Auto approving kubelet serving certificate for the node's own addresses.";
+pub const MESSAGE: &str = "Auto approving kubelet serving certificate for the node's own addresses.";
 
 /// Verdict on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +38,10 @@ impl ServingVerdict {
                 "RequesterMismatch",
                 format!("the request is for {name:?}, but another user requested it"),
             )),
-            ServingVerdict::NoNode(name) => {
-                Some(("NodeNotFound", format!("node {name:?} does not exist")))
+            ServingVerdict::NoNode(name) => Some(("NodeNotFound", format!("node {name:?} does not exist"))),
+            ServingVerdict::Name(name) => {
+                Some(("AddressMismatch", format!("{name:?} is not among the addresses of the node")))
             }
-            ServingVerdict::Name(name) => Some((
-                "AddressMismatch",
-                format!("{name:?} is not among the addresses of the node"),
-            )),
             ServingVerdict::Reserved(name) => Some((
                 "ReservedName",
                 format!(
@@ -58,10 +54,7 @@ impl ServingVerdict {
 }
 
 /// Returns the name of the requesting node if the request is a kubelet-serving request for itself.
-pub fn node_name<'a>(
-    request: &Csr,
-    asked: &'a CertificateRequest,
-) -> Result<&'a str, ServingVerdict> {
+pub fn node_name<'a>(request: &Csr, asked: &'a CertificateRequest) -> Result<&'a str, ServingVerdict> {
     let usages = request.spec.usages.as_deref().unwrap_or_default();
     if KubernetesSigner::KubeletServing.check(asked, usages).is_err() {
         return Err(ServingVerdict::Foreign);
@@ -71,9 +64,7 @@ pub fn node_name<'a>(
     let is_node = groups.iter().any(|group| group == "system:nodes");
     match common_name.strip_prefix("system:node:") {
         Some(name)
-            if !name.is_empty()
-                && is_node
-                && request.spec.username.as_deref() == Some(common_name) =>
+            if !name.is_empty() && is_node && request.spec.username.as_deref() == Some(common_name) =>
         {
             Ok(name)
         }
@@ -83,11 +74,7 @@ pub fn node_name<'a>(
 
 /// Checks that all requested names are those of the Node and none is reserved: a node writes the addresses of its own
 /// Node object.
-pub fn evaluate(
-    asked: &CertificateRequest,
-    node: Option<&Node>,
-    reserved: &ReservedNames,
-) -> ServingVerdict {
+pub fn evaluate(asked: &CertificateRequest, node: Option<&Node>, reserved: &ReservedNames) -> ServingVerdict {
     if let Some(name) = reserved.find_reserved(asked.alt_names()) {
         return ServingVerdict::Reserved(name);
     }

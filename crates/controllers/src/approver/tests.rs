@@ -25,11 +25,7 @@ fn recorded(case: &str, username: &str, groups: &[&str]) -> (Csr, CertificateReq
 fn only_clients_of_nodes_are_recognised() {
     let table: [(&str, &str, &[CsrPermission]); 6] = [
         ("kubelet client", "system:bootstrap:abcdef", &[CsrPermission::NodeClient]),
-        (
-            "kubelet client",
-            "system:node:n1",
-            &[CsrPermission::SelfNodeClient, CsrPermission::NodeClient],
-        ),
+        ("kubelet client", "system:node:n1", &[CsrPermission::SelfNodeClient, CsrPermission::NodeClient]),
         ("kubelet client", "system:node:n2", &[CsrPermission::NodeClient]),
         ("kubelet client, wrong group", "system:node:n1", &[]),
         ("kubelet client with dns san", "system:node:n1", &[]),
@@ -48,8 +44,7 @@ fn only_clients_of_nodes_are_recognised() {
 #[test]
 fn a_review_knows_all_of_the_requester() {
     let (request, _) = recorded("kubelet client", "system:node:n1", &["system:nodes"]);
-    let review =
-        serde_json::to_value(access_review(&request, CsrPermission::SelfNodeClient)).unwrap();
+    let review = serde_json::to_value(access_review(&request, CsrPermission::SelfNodeClient)).unwrap();
     let expected = json!({
         "user": "system:node:n1",
         "uid": "7",
@@ -110,10 +105,7 @@ fn names_are_the_nodes_own() {
     let foreign = |name: &str| ServingVerdict::Name(name.into());
     let table = [
         (json!([name, number]), ServingVerdict::Good),
-        (
-            json!([address("InternalDNS", "n1"), address("ExternalIP", "10.0.0.1")]),
-            ServingVerdict::Good,
-        ),
+        (json!([address("InternalDNS", "n1"), address("ExternalIP", "10.0.0.1")]), ServingVerdict::Good),
         (json!([name, number, address("ExternalDNS", "n1.example.com")]), ServingVerdict::Good),
         (json!([name]), foreign("10.0.0.1")),
         (json!([number]), foreign("n1")),
@@ -130,10 +122,7 @@ fn names_are_the_nodes_own() {
     let (reason, message) = foreign("10.0.0.1").objection().unwrap();
     assert_eq!(reason, "AddressMismatch");
     assert!(message.contains("10.0.0.1"));
-    assert_eq!(
-        evaluate(&asked, None, &ReservedNames::default()),
-        ServingVerdict::NoNode("n1".into())
-    );
+    assert_eq!(evaluate(&asked, None, &ReservedNames::default()), ServingVerdict::NoNode("n1".into()));
 }
 
 /// The names match the Node only because the node wrote them there itself.

@@ -43,9 +43,7 @@ pub fn forbidden_message(kind: TargetKind, namespace: Option<&str>) -> String {
         None => "at the cluster scope".to_owned(),
     };
     let shown = if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") };
-    format!(
-        "{shown} is forbidden: cannot list resource \"{resource}\" in API group \"{group}\" {place}"
-    )
+    format!("{shown} is forbidden: cannot list resource \"{resource}\" in API group \"{group}\" {place}")
 }
 
 fn group_and_resource(kind: TargetKind) -> (&'static str, &'static str) {

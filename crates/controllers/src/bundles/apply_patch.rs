@@ -75,8 +75,7 @@ pub fn disown_body(kind: TargetKind, name: &str) -> Value {
 
 /// Whether a ConfigMap or Secret has no data.
 pub fn has_no_data(object: &Value) -> bool {
-    let holds =
-        |field| object.get(field).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+    let holds = |field| object.get(field).and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     !holds("data") && !holds("binaryData")
 }
 
@@ -159,10 +158,7 @@ mod tests {
         assert_eq!(body["metadata"]["name"], "copy");
         assert_eq!(body["metadata"]["labels"]["trust.cert-manager.io/bundle"], "bundle");
         let body = disown_body(TargetKind::Secret, "copy");
-        assert_eq!(
-            body,
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "copy"}})
-        );
+        assert_eq!(body, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "copy"}}));
         assert!(!has_no_data(&json!({"binaryData": {"a": ""}})));
         assert!(!has_no_data(&json!({"data": {"a": ""}})));
         assert!(has_no_data(&json!({"data": {}})));

@@ -177,12 +177,7 @@ impl BundleCache {
     }
 
     /// Sets or removes a source; returns the affected Bundles.
-    pub fn set_source(
-        &self,
-        kind: TargetKind,
-        name: &str,
-        held: Option<SourceObject>,
-    ) -> Vec<String> {
+    pub fn set_source(&self, kind: TargetKind, name: &str, held: Option<SourceObject>) -> Vec<String> {
         let mut state = self.lock();
         let sources = match kind {
             TargetKind::Secret => &mut state.secrets,
@@ -206,9 +201,7 @@ impl BundleCache {
     ) -> Vec<String> {
         let known = match kind {
             TargetKind::Secret => self.lock().secrets.clone(),
-            TargetKind::ConfigMap | TargetKind::ClusterTrustBundle => {
-                self.lock().config_maps.clone()
-            }
+            TargetKind::ConfigMap | TargetKind::ClusterTrustBundle => self.lock().config_maps.clone(),
         };
         let gone = known.keys().filter(|name| {
             !listed.contains(&NamespacedName { namespace: at.to_owned(), name: (*name).clone() })
@@ -229,9 +222,8 @@ impl BundleCache {
             }
         }
         let kind = TargetKind::ClusterTrustBundle;
-        state.affected_bundles(|bundle| {
-            mapper::has_sources(bundle, kind) || mapper::has_targets(bundle, kind)
-        })
+        state
+            .affected_bundles(|bundle| mapper::has_sources(bundle, kind) || mapper::has_targets(bundle, kind))
     }
 
     /// Sets or removes a ClusterTrustBundle as a source; returns the Bundles that read it.
@@ -280,24 +272,14 @@ impl BundleCache {
     }
 
     /// Updates a target from the watch; returns the affected Bundles.
-    pub fn set_target(
-        &self,
-        kind: TargetKind,
-        at: &NamespacedName,
-        metadata: &ObjectMeta,
-    ) -> Vec<String> {
+    pub fn set_target(&self, kind: TargetKind, at: &NamespacedName, metadata: &ObjectMeta) -> Vec<String> {
         let mut state = self.lock();
         state.advance_version(kind, metadata);
         state.update_target(kind, at, Some(ObservedTarget::from_metadata(kind, metadata)))
     }
 
     /// Removes a target that the watch reports as deleted; returns the affected Bundles.
-    pub fn remove_target(
-        &self,
-        kind: TargetKind,
-        at: &NamespacedName,
-        metadata: &ObjectMeta,
-    ) -> Vec<String> {
+    pub fn remove_target(&self, kind: TargetKind, at: &NamespacedName, metadata: &ObjectMeta) -> Vec<String> {
         let mut state = self.lock();
         state.advance_version(kind, metadata);
         state.update_target(kind, at, None)
@@ -306,8 +288,7 @@ impl BundleCache {
     /// Updates a target after a write, unless the watch has delivered a later version.
     pub fn record_write(&self, kind: TargetKind, at: &NamespacedName, metadata: &ObjectMeta) {
         let mut state = self.lock();
-        let ahead =
-            resource_version(metadata) > state.versions.get(&kind).copied().unwrap_or_default();
+        let ahead = resource_version(metadata) > state.versions.get(&kind).copied().unwrap_or_default();
         if ahead {
             state.update_target(kind, at, Some(ObservedTarget::from_metadata(kind, metadata)));
         }
@@ -422,10 +403,7 @@ mod tests {
     #[test]
     fn what_was_written_does_not_hide_what_came_after() {
         let (seen, kind) = (BundleCache::new(&[]), TargetKind::ConfigMap);
-        seen.insert_bundle(fixtures::bundle(
-            json!([{"inLine": "x"}]),
-            json!({"configMap": {"key": "k"}}),
-        ));
+        seen.insert_bundle(fixtures::bundle(json!([{"inLine": "x"}]), json!({"configMap": {"key": "k"}})));
         let at = NamespacedName { namespace: "a".to_owned(), name: "bundle".to_owned() };
         let known = || seen.with_targets(|targets| targets.get(kind, "a", "bundle").is_some());
         // The response arrived first, so the watch event reports no change.
@@ -443,10 +421,7 @@ mod tests {
     fn work_begins_when_all_is_known_or_cannot_be() {
         let (spaces, secrets) = (WatchedKind::Namespaces, WatchedKind::Targets(TargetKind::Secret));
         let seen = BundleCache::new(&[spaces, secrets]);
-        seen.insert_bundle(fixtures::bundle(
-            json!([{"inLine": "x"}]),
-            json!({"secret": {"key": "k"}}),
-        ));
+        seen.insert_bundle(fixtures::bundle(json!([{"inLine": "x"}]), json!({"secret": {"key": "k"}})));
         assert!(seen.mark_listed(spaces).is_empty());
         assert!(seen.wait_until_ready().now_or_never().is_none());
         assert_eq!(seen.mark_refused(secrets, "no".to_owned()), ["bundle"]);

@@ -111,10 +111,7 @@ mod tests {
     use super::*;
     use crate::bundles::fixtures::{self, ED25519, P256, RSA};
 
-    fn certificate_set(
-        parts: &[&str],
-        filters: CertificateFilter,
-    ) -> Result<CertificateSet, String> {
+    fn certificate_set(parts: &[&str], filters: CertificateFilter) -> Result<CertificateSet, String> {
         let mut pool = CertificateSet::new(filters, fixtures::now());
         pool.add(parts.join("\n").as_bytes()).map_err(|error| error.to_string())?;
         Ok(pool)
@@ -171,8 +168,7 @@ mod tests {
             assert_eq!(certificate_set(&parts, CertificateFilter::default()).unwrap().pem(), want);
         }
         let pool =
-            certificate_set(&[P256, &fixtures::leaf_certificate()], CertificateFilter::default())
-                .unwrap();
+            certificate_set(&[P256, &fixtures::leaf_certificate()], CertificateFilter::default()).unwrap();
         assert_eq!(pool.authorities_pem(), P256.trim_end());
         assert_eq!(certificate_set(&[], CertificateFilter::default()).unwrap().pem(), "");
     }

@@ -19,9 +19,7 @@ use windlass_runtime::backoff::Backoff;
 use windlass_runtime::client_error::describe;
 use windlass_runtime::discovery::{CLUSTER_TRUST_BUNDLES, run_while_served};
 use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter};
-use windlass_runtime::watch::{
-    ListTracker, ObjectMetadata, TrackedEvent, WatchError, watch_objects,
-};
+use windlass_runtime::watch::{ListTracker, ObjectMetadata, TrackedEvent, WatchError, watch_objects};
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::run_workers;
 
@@ -59,12 +57,10 @@ pub async fn run(
 ) -> Infallible {
     metrics.bundles.clear();
     // Without a domain prefix, as trust-manager reports its events.
-    let reporter =
-        EventReporter { controller: REPORTER.into(), ..EventReporter::controller(REPORTER) };
+    let reporter = EventReporter { controller: REPORTER.into(), ..EventReporter::controller(REPORTER) };
     let kinds = [TargetKind::ConfigMap, TargetKind::Secret];
     let mut awaited = vec![WatchedKind::Bundles, WatchedKind::Namespaces];
-    awaited
-        .extend(kinds.map(WatchedKind::Sources).into_iter().chain(kinds.map(WatchedKind::Targets)));
+    awaited.extend(kinds.map(WatchedKind::Sources).into_iter().chain(kinds.map(WatchedKind::Targets)));
     awaited.push(WatchedKind::Targets(TargetKind::ClusterTrustBundle));
     let controller = BundleController {
         reconciler: Arc::new(BundleReconciler {
@@ -164,9 +160,7 @@ impl BundleController {
                 Some(TrackedEvent::Applied(at, object)) => {
                     self.enqueue(seen.set_namespace(&at.name, Some(namespace_info(object))))
                 }
-                Some(TrackedEvent::Deleted(at, _)) => {
-                    self.enqueue(seen.set_namespace(&at.name, None))
-                }
+                Some(TrackedEvent::Deleted(at, _)) => self.enqueue(seen.set_namespace(&at.name, None)),
                 Some(TrackedEvent::Listed(listed)) => {
                     self.enqueue(seen.retain_namespaces(&listed));
                     self.enqueue(seen.mark_listed(watched));
@@ -224,9 +218,7 @@ impl BundleController {
             Some(TrackedEvent::Applied(at, object)) => {
                 self.enqueue(seen.set_source(kind, &at.name, Some(held(object))))
             }
-            Some(TrackedEvent::Deleted(at, _)) => {
-                self.enqueue(seen.set_source(kind, &at.name, None))
-            }
+            Some(TrackedEvent::Deleted(at, _)) => self.enqueue(seen.set_source(kind, &at.name, None)),
             Some(TrackedEvent::Listed(listed)) => {
                 let at = &self.reconciler.settings.trust_namespace;
                 self.enqueue(seen.retain_sources(kind, &listed, at));
@@ -252,12 +244,7 @@ impl BundleController {
     }
 
     /// Watches targets in one namespace, or in all.
-    async fn watch_targets_in(
-        &self,
-        kind: TargetKind,
-        api: Api<ObjectMetadata>,
-        within: Option<&str>,
-    ) {
+    async fn watch_targets_in(&self, kind: TargetKind, api: Api<ObjectMetadata>, within: Option<&str>) {
         self.wait_until_permitted(WatchedKind::Targets(kind), within).await;
         let (seen, mut listing, watched) =
             (&self.reconciler.cache, ListTracker::default(), WatchedKind::Targets(kind));
@@ -297,10 +284,7 @@ impl BundleController {
                     break;
                 }
                 Err(error) => {
-                    tracing::debug!(
-                        error = describe(&error),
-                        "cannot discover ClusterTrustBundles"
-                    );
+                    tracing::debug!(error = describe(&error), "cannot discover ClusterTrustBundles");
                 }
             }
             tokio::time::sleep(AGAIN).await;
@@ -308,8 +292,7 @@ impl BundleController {
         loop {
             let controller = self.clone();
             let start = move |resource| controller.clone().watch_trust_bundle_resource(resource);
-            run_while_served(self.client.clone(), CLUSTER_TRUST_BUNDLES, REPORTER, start, || {})
-                .await;
+            run_while_served(self.client.clone(), CLUSTER_TRUST_BUNDLES, REPORTER, start, || {}).await;
         }
     }
 
@@ -415,10 +398,6 @@ fn parse_trust_bundle(object: DynamicObject) -> SourceTrustBundle {
         controller: controller_of(&object.metadata).map(|owner| owner.uid.clone()),
         signer: text("/spec/signerName").unwrap_or_default().to_owned(),
         text: text("/spec/trustBundle").unwrap_or_default().to_owned(),
-        labels: object
-            .labels()
-            .iter()
-            .map(|(k, v)| (k.clone(), v.clone()))
-            .collect::<BTreeMap<_, _>>(),
+        labels: object.labels().iter().map(|(k, v)| (k.clone(), v.clone())).collect::<BTreeMap<_, _>>(),
     }
 }

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 
 use windlass_api::trust_bundle::{AdditionalFormats, JKS_PASSWORD, Pkcs12Keystore, StorePassword};
-use windlass_pki::{
-    KeystoreError, KeystorePassword, KeystoreProtection, Pkcs12Profile, TrustStore,
-};
+use windlass_pki::{KeystoreError, KeystorePassword, KeystoreProtection, Pkcs12Profile, TrustStore};
 
 use super::certificate_set::CertificateSet;
 
@@ -36,11 +34,8 @@ pub fn encode(
     pool: &CertificateSet,
     formats: Option<&AdditionalFormats>,
 ) -> Result<EncodedBundle, EncodeError> {
-    let mut content = EncodedBundle {
-        pem: pool.pem(),
-        authorities: pool.authorities_pem(),
-        stores: BTreeMap::new(),
-    };
+    let mut content =
+        EncodedBundle { pem: pool.pem(), authorities: pool.authorities_pem(), stores: BTreeMap::new() };
     let Some(formats) = formats else { return Ok(content) };
     let store = TrustStore::new(pool.certificates().map(|(_, certificate)| certificate));
     if let Some(jks) = &formats.jks {
@@ -63,10 +58,7 @@ fn encode_pkcs12(store: &TrustStore, wanted: &Pkcs12Keystore) -> Result<Vec<u8>,
     }
     let profile = wanted.profile.as_deref().and_then(Pkcs12Profile::from_name);
     let profile = profile.unwrap_or(Pkcs12Profile::LegacyRc2);
-    store.to_pkcs12(&KeystoreProtection::Sealed {
-        password: &KeystorePassword::new(password)?,
-        profile,
-    })
+    store.to_pkcs12(&KeystoreProtection::Sealed { password: &KeystorePassword::new(password)?, profile })
 }
 
 #[cfg(test)]

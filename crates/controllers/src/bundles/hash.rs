@@ -81,19 +81,12 @@ mod tests {
         // The parts are hashed without separators.
         assert_eq!(hash("", jks("data"), none.clone()), data);
         assert_eq!(hash("d", pkcs12("ata", ""), none.clone()), data);
-        assert_eq!(
-            hash("", none.clone(), json!({"annotations": {"da": "t"}, "labels": {"a": ""}})),
-            data
-        );
-        let both =
-            json!({"jks": {"key": "", "password": "a"}, "pkcs12": {"key": "", "password": "t"}});
+        assert_eq!(hash("", none.clone(), json!({"annotations": {"da": "t"}, "labels": {"a": ""}})), data);
+        let both = json!({"jks": {"key": "", "password": "a"}, "pkcs12": {"key": "", "password": "t"}});
         assert_eq!(hash("d", both, json!({"labels": {"a": ""}})), data);
         let mut profile = Context::new(&SHA256);
         profile.update(b"datapwModern2023");
-        assert_eq!(
-            hash("data", pkcs12("pw", "Modern2023"), none),
-            encode_hex(profile.finish().as_ref())
-        );
+        assert_eq!(hash("data", pkcs12("pw", "Modern2023"), none), encode_hex(profile.finish().as_ref()));
     }
 
     #[test]
@@ -105,10 +98,7 @@ mod tests {
             (none.clone(), jks("")),
             (none.clone(), json!({"pkcs12": {"key": "p"}})),
             (none.clone(), pkcs12("", "")),
-            (
-                json!({"jks": {"key": "a", "password": "x"}}),
-                json!({"jks": {"key": "b", "password": "x"}}),
-            ),
+            (json!({"jks": {"key": "a", "password": "x"}}), json!({"jks": {"key": "b", "password": "x"}})),
         ];
         for (one, other) in same {
             let (one, other) = (hash("data", one, none.clone()), hash("data", other, none.clone()));
@@ -142,8 +132,7 @@ mod tests {
     fn the_order_of_metadata_does_not_matter() {
         let one = json!({"labels": {"label1": "v", "label2": "v", "label3": "v"}});
         let other: Value =
-            serde_json::from_str(r#"{"labels": {"label3": "v", "label1": "v", "label2": "v"}}"#)
-                .unwrap();
+            serde_json::from_str(r#"{"labels": {"label3": "v", "label1": "v", "label2": "v"}}"#).unwrap();
         assert_eq!(hash("data", Value::Null, one), hash("data", Value::Null, other));
     }
 }

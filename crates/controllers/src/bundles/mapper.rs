@@ -12,12 +12,7 @@ use super::target::TargetKind;
 pub type Labels<'a> = Option<&'a BTreeMap<String, String>>;
 
 /// Whether a Bundle reads this ConfigMap or Secret, before or after the change.
-pub fn reads_object(
-    bundle: &Bundle,
-    kind: TargetKind,
-    name: &str,
-    labels: [Labels<'_>; 2],
-) -> bool {
+pub fn reads_object(bundle: &Bundle, kind: TargetKind, name: &str, labels: [Labels<'_>; 2]) -> bool {
     let of_kind = |source: &BundleSource| -> Option<ObjectSource> {
         match kind {
             TargetKind::ConfigMap => source.config_map.clone(),
@@ -34,12 +29,7 @@ pub fn reads_object(
 }
 
 /// Whether a Bundle reads this ClusterTrustBundle, before or after the change.
-pub fn reads_trust_bundle(
-    bundle: &Bundle,
-    name: &str,
-    signer: &str,
-    labels: [Labels<'_>; 2],
-) -> bool {
+pub fn reads_trust_bundle(bundle: &Bundle, name: &str, signer: &str, labels: [Labels<'_>; 2]) -> bool {
     let sources = bundle.spec.sources.iter();
     sources.filter_map(|source| source.cluster_trust_bundle.as_ref()).any(|source| {
         match source.name.as_deref().filter(|name| !name.is_empty()) {
@@ -120,12 +110,8 @@ mod tests {
         );
         assert!(!targets_namespace(&bundle, new));
         assert!(has_sources(&bundle, TargetKind::ClusterTrustBundle));
-        assert!(
-            has_targets(&bundle, TargetKind::ConfigMap)
-                && !has_targets(&bundle, TargetKind::Secret)
-        );
-        let everywhere =
-            fixtures::bundle(json!([{"inLine": "x"}]), json!({"secret": {"key": "k"}}));
+        assert!(has_targets(&bundle, TargetKind::ConfigMap) && !has_targets(&bundle, TargetKind::Secret));
+        let everywhere = fixtures::bundle(json!([{"inLine": "x"}]), json!({"secret": {"key": "k"}}));
         assert!(targets_namespace(&everywhere, new));
         let nowhere = fixtures::bundle(json!([{"inLine": "x"}]), Value::Null);
         assert!(!targets_namespace(&nowhere, new));

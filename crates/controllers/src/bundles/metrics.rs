@@ -140,10 +140,7 @@ mod tests {
         }
         assert!(!text.contains("gone"), "{text}");
         metrics.set_content("roots", 0, None);
-        assert!(
-            !registry.encode().contains("timestamp_seconds{"),
-            "an expiry that is not known any more"
-        );
+        assert!(!registry.encode().contains("timestamp_seconds{"), "an expiry that is not known any more");
         metrics.clear();
         assert!(!registry.encode().contains("roots"));
     }

@@ -128,9 +128,8 @@ mod tests {
         assert_eq!(some.match_namespace("a", &none, false), NamespaceMatch::Outside);
         assert_eq!(some.match_namespace("b", &labels, false), NamespaceMatch::Outside);
         assert!(
-            NamespaceFilter::new(None, []).is_ok_and(|reach| reach
-                .match_namespace("a", &none, false)
-                == NamespaceMatch::Inside)
+            NamespaceFilter::new(None, [])
+                .is_ok_and(|reach| reach.match_namespace("a", &none, false) == NamespaceMatch::Inside)
         );
     }
 

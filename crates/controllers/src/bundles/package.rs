@@ -27,9 +27,7 @@ pub struct CaPackage {
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
     /// The file name does not end in `.json`.
-    #[error(
-        "can't load package at path {0:?} since it doesn't have the required \".json\" extension"
-    )]
+    #[error("can't load package at path {0:?} since it doesn't have the required \".json\" extension")]
     Extension(String),
     /// The file is not JSON of the expected form.
     #[error("failed to parse package JSON: {0}")]
@@ -65,17 +63,14 @@ impl CaPackage {
     /// Creates a package from a trust store, such as that of the system. Comments, duplicates and the order of the
     /// store are dropped.
     pub fn from_store(name: &str, version: &str, store: &[u8]) -> Result<Self, PackageError> {
-        let mut pool =
-            CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
+        let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
         pool.add(store)?;
-        let package =
-            Self { name: name.to_owned(), bundle: pool.pem(), version: version.to_owned() };
+        let package = Self { name: name.to_owned(), bundle: pool.pem(), version: version.to_owned() };
         package.validated()
     }
 
     fn validated(self) -> Result<Self, PackageError> {
-        let mut pool =
-            CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
+        let mut pool = CertificateSet::new(CertificateFilter::default(), OffsetDateTime::UNIX_EPOCH);
         pool.add(self.bundle.as_bytes())?;
         if self.name.is_empty() {
             return Err(PackageError::Name);
@@ -116,15 +111,11 @@ mod tests {
 
     #[test]
     fn packages_are_read_as_trust_manager_reads_them() {
-        let bad =
-            P256.replacen("CERTIFICATE", "THING", 1).replacen("END CERTIFICATE", "END THING", 1);
+        let bad = P256.replacen("CERTIFICATE", "THING", 1).replacen("END CERTIFICATE", "END THING", 1);
         let cases = [
             (json!({"name": "asd", "bundle": P256, "version": "123"}), Ok(())),
             (json!({"name": "asd", "bundle": P256, "version": "123", "more": 1}), Ok(())),
-            (
-                json!({"bundle": P256, "version": "123"}),
-                Err("package may not have an empty 'name'"),
-            ),
+            (json!({"bundle": P256, "version": "123"}), Err("package may not have an empty 'name'")),
             (
                 json!({"name": "asd", "bundle": P256, "version": ""}),
                 Err("package may not have an empty 'version'"),

@@ -43,8 +43,7 @@ pub enum TargetOperation {
     Delete,
 }
 
-const KINDS: [TargetKind; 3] =
-    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
+const KINDS: [TargetKind; 3] = [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
 
 /// Compares existing with desired targets. `namespaces` lists all namespaces in order, with whether the Bundle selects
 /// them.
@@ -58,8 +57,7 @@ pub fn plan(
     for each in desired {
         match each.kind {
             TargetKind::ConfigMap | TargetKind::Secret => {
-                let inside =
-                    namespaces.iter().filter(|(_, place)| *place == NamespaceMatch::Inside);
+                let inside = namespaces.iter().filter(|(_, place)| *place == NamespaceMatch::Inside);
                 inside.for_each(|(namespace, _)| plan.add_desired(owner, each, namespace, targets));
             }
             TargetKind::ClusterTrustBundle => plan.add_desired(owner, each, "", targets),
@@ -116,11 +114,7 @@ impl TargetPlan {
             TargetAction::Leave => return,
             TargetAction::Write(why) => {
                 tracing::debug!(%kind, %at, ?why, "target drifted; writing it");
-                if why == DriftReason::Missing {
-                    TargetOperation::Create
-                } else {
-                    TargetOperation::Write
-                }
+                if why == DriftReason::Missing { TargetOperation::Create } else { TargetOperation::Write }
             }
             TargetAction::Release => TargetOperation::Release,
             TargetAction::Delete => TargetOperation::Delete,
@@ -157,10 +151,7 @@ mod tests {
     }
 
     /// Plans the changes to these targets of the Bundle with UID 123.
-    fn planned(
-        target: Value,
-        known: &[(TargetKind, &str, &str, &str)],
-    ) -> (Vec<String>, TargetPlan) {
+    fn planned(target: Value, known: &[(TargetKind, &str, &str, &str)]) -> (Vec<String>, TargetPlan) {
         let bundle = fixtures::bundle(json!([{"inLine": "x"}]), target);
         let mut pool = CertificateSet::new(CertificateFilter::default(), fixtures::now());
         pool.add(P256.as_bytes()).unwrap();

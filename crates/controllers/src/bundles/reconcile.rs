@@ -29,9 +29,7 @@ use super::settings::BundleSettings;
 use super::sources::{GatherResult, GatheredCertificates, SourceError, SourceInputs, gather};
 use super::status::{BundleEvent, SyncBlocker, SyncOutcome, TargetFailure, report, status_body};
 use super::target::{DesiredTarget, TargetKind, desired_targets};
-use super::target_writer::{
-    TargetWriter, WRITES, apply_params, error_message, is_namespace_terminating,
-};
+use super::target_writer::{TargetWriter, WRITES, apply_params, error_message, is_namespace_terminating};
 use crate::options::Clock;
 use crate::publisher::conflict_limiter::ConflictLimiter;
 use crate::publisher::delay_queue::DelayQueue;
@@ -92,15 +90,12 @@ impl BundleReconciler {
         }
         let allowed = self.settings.target_namespaces.iter().cloned();
         let reach = NamespaceFilter::new(bundle.spec.target.as_ref(), allowed);
-        let GatherResult { sources, result } =
-            self.gather(&bundle, &view, reach.as_ref().ok(), now);
+        let GatherResult { sources, result } = self.gather(&bundle, &view, reach.as_ref().ok(), now);
         let harvest = match result {
             Ok(harvest) => harvest,
             Err(failure) => {
                 self.delay_queue.schedule(name, MISSING);
-                return self
-                    .report_outcome(&bundle, SyncOutcome::Source(&failure), &sources, now)
-                    .await;
+                return self.report_outcome(&bundle, SyncOutcome::Source(&failure), &sources, now).await;
             }
         };
         if has_targets(&bundle, TargetKind::Secret) && !self.settings.secret_targets {
@@ -178,9 +173,8 @@ impl BundleReconciler {
     /// A source that cannot be read is not missing: returns the error.
     fn unreadable_source(&self, bundle: &Bundle, view: &CacheSnapshot) -> Option<SourceError> {
         let at = &self.settings.trust_namespace;
-        [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle]
-            .into_iter()
-            .find_map(|kind| {
+        [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle].into_iter().find_map(
+            |kind| {
                 let (watched, place) = match kind {
                     TargetKind::ConfigMap | TargetKind::Secret => {
                         (WatchedKind::Sources(kind), format!(" in namespace {at}"))
@@ -189,7 +183,8 @@ impl BundleReconciler {
                 };
                 let why = view.refused.get(&watched).filter(|_| has_sources(bundle, kind))?;
                 Some(SourceError::Build(format!("failed to list {kind}s{place}: {why}")))
-            })
+            },
+        )
     }
 
     async fn sync(
@@ -202,20 +197,18 @@ impl BundleReconciler {
         now: OffsetDateTime,
     ) -> anyhow::Result<Requeue> {
         let desired = Arc::new(desired_targets(&bundle, &harvest.certificates));
-        let places = view.namespaces.iter().map(|(name, space)| {
-            (name.as_str(), reach.match_namespace(name, &space.labels, space.ending))
-        });
+        let places = view
+            .namespaces
+            .iter()
+            .map(|(name, space)| (name.as_str(), reach.match_namespace(name, &space.labels, space.ending)));
         let places = places.collect::<Vec<_>>();
-        let TargetPlan { wanted, steps, blocked } = self
-            .cache
-            .with_targets(|targets| plan(&bundle.metadata, desired.as_slice(), &places, targets));
+        let TargetPlan { wanted, steps, blocked } =
+            self.cache.with_targets(|targets| plan(&bundle.metadata, desired.as_slice(), &places, targets));
         let bodies = match self.encode_bodies(&bundle, &desired, &steps, harvest).await? {
             Ok(bodies) => Arc::new(bodies),
             Err(error) => {
                 let failure = SourceError::Build(error.to_string());
-                return self
-                    .report_outcome(&bundle, SyncOutcome::Source(&failure), sources, now)
-                    .await;
+                return self.report_outcome(&bundle, SyncOutcome::Source(&failure), sources, now).await;
             }
         };
         let mut done = stream::iter(steps.into_iter().map(|step| {
@@ -295,9 +288,7 @@ impl BundleReconciler {
                     }
                 };
                 let applied = match deed {
-                    TargetOperation::Create => {
-                        self.writer.create(&bundle.metadata, kind, &at, body).await
-                    }
+                    TargetOperation::Create => self.writer.create(&bundle.metadata, kind, &at, body).await,
                     _ => self.writer.apply(kind, &at, body).await.map(Ok),
                 };
                 match applied {
@@ -320,9 +311,7 @@ impl BundleReconciler {
         };
         match result {
             Ok(()) => StepOutcome::Applied,
-            Err(error)
-                if kind != TargetKind::ClusterTrustBundle && is_namespace_terminating(&error) =>
-            {
+            Err(error) if kind != TargetKind::ClusterTrustBundle && is_namespace_terminating(&error) => {
                 StepOutcome::NotNeeded
             }
             Err(error) => {
@@ -379,12 +368,7 @@ impl BundleReconciler {
     }
 
     /// Reconciles the Bundle again when a certificate expires, if expired ones are left out.
-    fn schedule_expiry(
-        &self,
-        bundle: &Bundle,
-        harvest: &GatheredCertificates,
-        now: OffsetDateTime,
-    ) {
+    fn schedule_expiry(&self, bundle: &Bundle, harvest: &GatheredCertificates, now: OffsetDateTime) {
         if let Some(until) = harvest.certificates.valid_until() {
             let after = (until - now).clamp(time::Duration::ZERO, FAR);
             self.delay_queue.schedule(bundle.metadata.name.clone(), after.unsigned_abs());
@@ -442,8 +426,7 @@ impl BundleReconciler {
             Err(error) => Err(error.into()),
             Ok(()) => {
                 let extended = self.extended.load(Relaxed);
-                let written =
-                    serde_json::from_value(status_body(name, &status, extended)["status"].take())?;
+                let written = serde_json::from_value(status_body(name, &status, extended)["status"].take())?;
                 self.cache.record_status(bundle, written);
                 Ok(())
             }
@@ -483,15 +466,10 @@ fn find_blocker(bundle: &Bundle, view: &CacheSnapshot) -> Option<SyncBlocker> {
     if let Some(why) = view.refused.get(&WatchedKind::Namespaces) {
         return Some(SyncBlocker::NamespaceList(why.clone()));
     }
-    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle]
-        .into_iter()
-        .find_map(|kind| {
-            let why = view
-                .refused
-                .get(&WatchedKind::Targets(kind))
-                .filter(|_| has_targets(bundle, kind))?;
-            Some(SyncBlocker::TargetList(kind, why.clone()))
-        })
+    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle].into_iter().find_map(|kind| {
+        let why = view.refused.get(&WatchedKind::Targets(kind)).filter(|_| has_targets(bundle, kind))?;
+        Some(SyncBlocker::TargetList(kind, why.clone()))
+    })
 }
 
 fn target_failure(

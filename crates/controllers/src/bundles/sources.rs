@@ -130,9 +130,7 @@ pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
         None if pool.is_empty() => {
             Err(SourceError::NotFound("couldn't find any valid certificates in bundle".to_owned()))
         }
-        None => {
-            Ok(GatheredCertificates { certificates: pool, package: package.map(CaPackage::id) })
-        }
+        None => Ok(GatheredCertificates { certificates: pool, package: package.map(CaPackage::id) }),
     };
     GatherResult { sources, result }
 }
@@ -145,11 +143,7 @@ struct SourceCertificates {
 
 impl SourceCertificates {
     fn new(world: &SourceInputs<'_>) -> Self {
-        Self {
-            certificates: CertificateSet::new(world.filters, world.now),
-            objects: 0,
-            remark: None,
-        }
+        Self { certificates: CertificateSet::new(world.filters, world.now), objects: 0, remark: None }
     }
 
     fn gather(
@@ -202,18 +196,13 @@ impl SourceCertificates {
             Some(name) => {
                 let words = || {
                     let (namespace, quoted) = (world.trust_namespace, quote(name));
-                    let resource =
-                        if kind == TargetKind::Secret { "secrets" } else { "configmaps" };
-                    format!(
-                        "failed to get {kind} {namespace}/{name}: {resource} {quoted} not found"
-                    )
+                    let resource = if kind == TargetKind::Secret { "secrets" } else { "configmaps" };
+                    format!("failed to get {kind} {namespace}/{name}: {resource} {quoted} not found")
                 };
                 let held = all.get(name).ok_or_else(|| SourceError::NotFound(words()))?;
                 vec![(name, held)]
             }
-            None => {
-                self.select_objects(kind, source.selector.as_ref(), all, world.trust_namespace)?
-            }
+            None => self.select_objects(kind, source.selector.as_ref(), all, world.trust_namespace)?,
         };
         for (name, held) in chosen {
             let own = own_keys(kind, bundle, name, held, world.is_target);
@@ -237,13 +226,11 @@ impl SourceCertificates {
                  {error}"
             ))
         })?;
-        let matches =
-            |held: &SourceObject| selector.matches(|key| held.labels.get(key).map(String::as_str));
+        let matches = |held: &SourceObject| selector.matches(|key| held.labels.get(key).map(String::as_str));
         let chosen = all.iter().filter(|(_, held)| matches(held));
         let chosen: Vec<_> = chosen.map(|(name, held)| (name.as_str(), held)).collect();
         if chosen.is_empty() {
-            self.remark =
-                Some(format!("label selector {selector} for {kind} didn't match any resources"));
+            self.remark = Some(format!("label selector {selector} for {kind} didn't match any resources"));
         }
         Ok(chosen)
     }
@@ -323,9 +310,9 @@ impl SourceCertificates {
                 continue;
             }
             self.objects += 1;
-            self.certificates.add(held.text.as_bytes()).map_err(|error| {
-                SourceError::Build(format!("invalid PEM data in {kind} {name}: {error}"))
-            })?;
+            self.certificates
+                .add(held.text.as_bytes())
+                .map_err(|error| SourceError::Build(format!("invalid PEM data in {kind} {name}: {error}")))?;
         }
         Ok(())
     }
@@ -337,16 +324,12 @@ impl SourceCertificates {
     ) -> Result<Vec<(&'a str, &'a Arc<SourceTrustBundle>)>, SourceError> {
         let kind = TargetKind::ClusterTrustBundle;
         let signer = source.signer_name.as_deref().unwrap_or_default();
-        let selector =
-            LabelSelector::from_object(source.label_selector.as_ref().unwrap_or(&Value::Null));
+        let selector = LabelSelector::from_object(source.label_selector.as_ref().unwrap_or(&Value::Null));
         let selector = selector.map_err(|error| {
-            SourceError::Build(format!(
-                "failed to parse label selector as Selector for {kind}: {error}"
-            ))
+            SourceError::Build(format!("failed to parse label selector as Selector for {kind}: {error}"))
         })?;
         let chosen = all.iter().filter(|(_, held)| {
-            held.signer == signer
-                && selector.matches(|key| held.labels.get(key).map(String::as_str))
+            held.signer == signer && selector.matches(|key| held.labels.get(key).map(String::as_str))
         });
         let chosen: Vec<_> = chosen.map(|(name, held)| (name.as_str(), held)).collect();
         if chosen.is_empty() {

@@ -245,8 +245,7 @@ impl ObservedTarget {
             uid: owner.uid.as_str().into(),
             shown: format!("{} {}", owner.kind, owner.name).into(),
         });
-        let managed =
-            ["labels", "annotations"].map(|field| managed_fields(metadata, &["metadata", field]));
+        let managed = ["labels", "annotations"].map(|field| managed_fields(metadata, &["metadata", field]));
         let [labels, annotations] = managed;
         let labels = names_and_values(&labels, metadata.labels.as_ref());
         let annotations = names_and_values(&annotations, metadata.annotations.as_ref());
@@ -272,9 +271,7 @@ impl ObservedTarget {
     pub fn ownership_conflict(&self, owner: &BundleMeta) -> Option<String> {
         let labelled = self.bundle.as_deref() == Some(owner.name.as_str());
         match &self.controller {
-            Some(other) if *other.uid != *owner.uid => {
-                Some(format!("it is controlled by {}", other.shown))
-            }
+            Some(other) if *other.uid != *owner.uid => Some(format!("it is controlled by {}", other.shown)),
             Some(_) => None,
             // Its present owner has not handed it over.
             None => (!labelled).then(|| conflict_message(&owner.name)),

@@ -72,11 +72,7 @@ impl TargetIndex {
     }
 
     /// Lists the targets of a kind that belong to a Bundle.
-    pub fn owned_by(
-        &self,
-        kind: TargetKind,
-        owner: &BundleMeta,
-    ) -> Vec<(NamespacedName, &ObservedTarget)> {
+    pub fn owned_by(&self, kind: TargetKind, owner: &BundleMeta) -> Vec<(NamespacedName, &ObservedTarget)> {
         let Some(of_kind) = self.kinds.get(&kind) else { return Vec::new() };
         let named = of_kind.named.get(owner.name.as_str()).into_iter().flatten();
         let named = named.map(|(namespace, found)| {
@@ -101,10 +97,7 @@ mod tests {
         let metadata = json!({
             "labels": {"trust.cert-manager.io/bundle": label}, "ownerReferences": [owner],
         });
-        ObservedTarget::from_metadata(
-            TargetKind::ConfigMap,
-            &serde_json::from_value(metadata).unwrap(),
-        )
+        ObservedTarget::from_metadata(TargetKind::ConfigMap, &serde_json::from_value(metadata).unwrap())
     }
 
     fn namespaced_name(namespace: &str, name: &str) -> NamespacedName {
@@ -114,8 +107,7 @@ mod tests {
     #[test]
     fn targets_are_found_by_name_and_by_owner() {
         let kind = TargetKind::ConfigMap;
-        let owner =
-            BundleMeta { name: "b".to_owned(), uid: "1".to_owned(), ..BundleMeta::default() };
+        let owner = BundleMeta { name: "b".to_owned(), uid: "1".to_owned(), ..BundleMeta::default() };
         let mut targets = TargetIndex::default();
         let entries = [
             (namespaced_name("x", "b"), observed_target("b", "1")),
@@ -139,10 +131,7 @@ mod tests {
             targets.insert(kind, &namespaced_name("x", "copy"), observed_target("copy", "4")),
             Some(observed_target("b", "1"))
         );
-        assert_eq!(
-            targets.remove(kind, &namespaced_name("y", "b")),
-            Some(observed_target("other", "1"))
-        );
+        assert_eq!(targets.remove(kind, &namespaced_name("y", "b")), Some(observed_target("other", "1")));
         assert_eq!(targets.remove(kind, &namespaced_name("y", "b")), None);
         assert_eq!(of(&targets), ["x/b"]);
         assert!(targets.get(kind, "x", "copy").is_some_and(|found| !found.belongs_to(&owner)));

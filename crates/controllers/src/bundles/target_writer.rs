@@ -64,9 +64,7 @@ impl TargetWriter {
     ) -> kube::Result<Result<ObjectMeta, String>> {
         let found = {
             let _turn = self.turns.acquire().await;
-            self.get_metadata(kind, at)
-                .await?
-                .map(|metadata| ObservedTarget::from_metadata(kind, &metadata))
+            self.get_metadata(kind, at).await?.map(|metadata| ObservedTarget::from_metadata(kind, &metadata))
         };
         let parameters = match found {
             // Without force, a key that another manager writes meanwhile is a conflict.
@@ -155,11 +153,7 @@ impl TargetWriter {
     }
 
     /// Reads the metadata of an object; `None` if it does not exist.
-    async fn get_metadata(
-        &self,
-        kind: TargetKind,
-        at: &NamespacedName,
-    ) -> kube::Result<Option<ObjectMeta>> {
+    async fn get_metadata(&self, kind: TargetKind, at: &NamespacedName) -> kube::Result<Option<ObjectMeta>> {
         let request = self.request(kind, at).get_metadata(&at.name, &GetParams::default());
         let request = request.map_err(kube::Error::BuildRequest)?;
         match self.client.request::<ObjectMetadata>(request).await {
@@ -169,12 +163,7 @@ impl TargetWriter {
         }
     }
 
-    async fn patch(
-        &self,
-        kind: TargetKind,
-        at: &NamespacedName,
-        body: &Value,
-    ) -> kube::Result<Value> {
+    async fn patch(&self, kind: TargetKind, at: &NamespacedName, body: &Value) -> kube::Result<Value> {
         let request = self.request(kind, at).patch(&at.name, &apply_params(), &Patch::Apply(body));
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }

@@ -60,8 +60,7 @@ fn insert<T>(map: &WeakMap<T>, signer: &str, value: &Arc<T>) {
 
 fn sample<T>(map: &WeakMap<T>, value: impl Fn(&T) -> Option<i64>) -> Vec<(SignerLabels, i64)> {
     let map = map.lock().unwrap_or_else(PoisonError::into_inner);
-    let sample = |(signer, each): (&String, &Weak<T>)| {
-        Some((SignerLabels::new(signer), value(&*each.upgrade()?)?))
-    };
+    let sample =
+        |(signer, each): (&String, &Weak<T>)| Some((SignerLabels::new(signer), value(&*each.upgrade()?)?));
     map.iter().filter_map(sample).collect()
 }

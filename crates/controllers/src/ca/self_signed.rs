@@ -11,9 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use time::OffsetDateTime;
-use windlass_pki::{
-    CertificateAuthority, KeyType, PrivateKey, Serial, Subject, SystemRandom, Validity,
-};
+use windlass_pki::{CertificateAuthority, KeyType, PrivateKey, Serial, Subject, SystemRandom, Validity};
 use windlass_runtime::durable::{FileSystem, PRIVATE_MODE, PUBLIC_MODE};
 
 use super::CaSource;
@@ -47,11 +45,7 @@ pub fn open(directory: &Path, spec: SelfSignedCaSpec<'_>, clock: &Clock) -> Arc<
     CaSource::from_chain_files(directory.join(CERTIFICATE), directory.join(KEY), clock.clone())
 }
 
-fn generate_if_missing(
-    directory: &Path,
-    spec: SelfSignedCaSpec<'_>,
-    now: OffsetDateTime,
-) -> Result<()> {
+fn generate_if_missing(directory: &Path, spec: SelfSignedCaSpec<'_>, now: OffsetDateTime) -> Result<()> {
     let (certificate, key) = (directory.join(CERTIFICATE), directory.join(KEY));
     match (exists(&certificate)?, exists(&key)?) {
         (true, true) => Ok(()),

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use time::macros::datetime;
 use windlass_pki::{
-    Certificate, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
-    issue,
+    Certificate, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue,
 };
 use windlass_runtime::metrics::MetricsRegistry;
 
@@ -69,8 +68,7 @@ fn to_pem_pair(certificate: &Certificate, key: &PrivateKey) -> PemPair {
 /// Generates a leaf certificate, which may not sign, with its key.
 fn leaf() -> PemPair {
     let good = pair("issuer", -1, 24);
-    let authority =
-        CertificateAuthority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
+    let authority = CertificateAuthority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
     let key = PrivateKey::generate().unwrap();
     let der = signed(&authority, "leaf", &key);
     to_pem_pair(&Certificate::from_der(&der).unwrap(), &key)
@@ -93,10 +91,8 @@ fn bad_pairs() -> Vec<(&'static str, PemPair, &'static str)> {
     let good = pair("good", -1, 24);
     let other = pair("other", -1, 24);
     let half = |text: &str| text[..text.len() / 2].to_owned();
-    let mixed = |certificate: &str, key: &str| PemPair {
-        certificate: certificate.to_owned(),
-        key: key.to_owned(),
-    };
+    let mixed =
+        |certificate: &str, key: &str| PemPair { certificate: certificate.to_owned(), key: key.to_owned() };
     vec![
         ("mismatched", mixed(&good.certificate, &other.key), "does not belong"),
         ("half a certificate", mixed(&half(&good.certificate), &good.key), "does not end"),
@@ -137,10 +133,7 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
     let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
     let key = authorities[0].key().to_pem().unwrap().to_string();
     let source = |certificates: &[&String]| {
-        let pair = PemPair {
-            certificate: certificates.iter().copied().cloned().collect(),
-            key: key.clone(),
-        };
+        let pair = PemPair { certificate: certificates.iter().copied().cloned().collect(), key: key.clone() };
         let files = CaFiles::with_pair(&pair);
         CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW))
     };
@@ -153,8 +146,7 @@ fn a_chain_goes_up_to_who_vouches_for_all() {
     for (certificates, sent, trusted) in table {
         let current = source(certificates).current().unwrap();
         assert_eq!(current.certificate().common_name(), Some("ca"));
-        let found: Vec<&str> =
-            current.intermediates().map(|each| each.common_name().unwrap()).collect();
+        let found: Vec<&str> = current.intermediates().map(|each| each.common_name().unwrap()).collect();
         assert_eq!(found, sent);
         assert_eq!(current.anchor().common_name(), Some(trusted));
     }
@@ -173,8 +165,7 @@ fn a_chain_that_changes_is_a_change() {
     let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
     let key = authorities[0].key().to_pem().unwrap().to_string();
     let files = CaFiles::with_pair(&PemPair { certificate: ca.clone(), key: key.clone() });
-    let source =
-        CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW));
+    let source = CaSource::from_chain_files(files.certificate_file(), files.key_file(), Arc::new(|| NOW));
     files.write(&PemPair { certificate: format!("{ca}{middle}{root}"), key });
     source.reload();
     assert_eq!(*source.changes().borrow(), 2);
@@ -229,8 +220,7 @@ fn a_further_check_counts_as_any_other() {
         Ok(())
     });
     let clock: Clock = Arc::new(|| NOW);
-    let source =
-        CaSource::from_files_with_check(files.certificate_file(), files.key_file(), check, clock);
+    let source = CaSource::from_files_with_check(files.certificate_file(), files.key_file(), check, clock);
     assert!(source.current().is_none());
     assert!(source.error().unwrap().ends_with("ca.crt is not the CA that other servers use"));
     files.write(&pair("ours", -1, 24));
@@ -381,10 +371,7 @@ fn swaps_under_a_signer() {
                     let name = format!("good {round}");
                     files.write(&pair(&name, -1, 24));
                     source.reload();
-                    assert_eq!(
-                        source.current().unwrap().certificate().common_name(),
-                        Some(name.as_str())
-                    );
+                    assert_eq!(source.current().unwrap().certificate().common_name(), Some(name.as_str()));
                     assert_eq!(source.error(), None);
                 }
             }

@@ -4,9 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::parse_certificate_blocks;
-use windlass_runtime::csr::{
-    APPROVED, DENIED, FAILED, certificate, condition, conditions, status_counts,
-};
+use windlass_runtime::csr::{APPROVED, DENIED, FAILED, certificate, condition, conditions, status_counts};
 
 use crate::csr::Csr;
 
@@ -32,8 +30,7 @@ pub fn csr_deadline(request: &Csr) -> Option<OffsetDateTime> {
             _ => continue,
         };
         // Without a time, the condition may be as old as the request.
-        let (since, keep) = match condition.last_update_time.as_ref().and_then(to_offset_date_time)
-        {
+        let (since, keep) = match condition.last_update_time.as_ref().and_then(to_offset_date_time) {
             Some(time) => (time.max(created), keep),
             None => (created, WAITING),
         };

@@ -36,13 +36,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
     }
 
     /// Adds or updates an object that is due at `deadline`.
-    pub fn insert(
-        &mut self,
-        key: K,
-        object: &ObjectMeta,
-        deadline: OffsetDateTime,
-        now: OffsetDateTime,
-    ) {
+    pub fn insert(&mut self, key: K, object: &ObjectMeta, deadline: OffsetDateTime, now: OffsetDateTime) {
         let before = self.remove(&key).filter(|before| before.uid == object.uid);
         let seen = before.map_or_else(|| (now, Instant::now()), |before| before.seen);
         let entry = DeadlineEntry {
@@ -91,8 +85,7 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
 
     /// Returns the preconditions of the delete; `None` if the object is not due.
     pub fn preconditions(&self, key: &K, now: OffsetDateTime) -> Option<Preconditions> {
-        let entry =
-            self.entries.get(key).filter(|entry| entry.deadline <= entry.effective_now(now))?;
+        let entry = self.entries.get(key).filter(|entry| entry.deadline <= entry.effective_now(now))?;
         let (uid, resource_version) = (entry.uid.clone(), entry.version.clone());
         Some(Preconditions { uid, resource_version })
     }

@@ -2,8 +2,8 @@
 
 use time::Duration;
 use windlass_pki::{
-    CertificateRequest, CertificateTemplate, CertificateUsages, Error, IssuedSubject, RequestError,
-    Serial, Validity,
+    CertificateRequest, CertificateTemplate, CertificateUsages, Error, IssuedSubject, RequestError, Serial,
+    Validity,
 };
 use windlass_runtime::csr::{self, CsrState};
 
@@ -39,11 +39,8 @@ impl<'a> ApprovedCsr<'a> {
         if csr.spec.signer_name != signer || !awaits_signer(csr) {
             return Err(UnsignableCsr::NotPending);
         }
-        let request =
-            CertificateRequest::from_pem(&csr.spec.request.0).map_err(UnsignableCsr::Unreadable)?;
-        request
-            .verify_signature()
-            .map_err(|error| UnsignableCsr::Unproven(Error::Unproven(error)))?;
+        let request = CertificateRequest::from_pem(&csr.spec.request.0).map_err(UnsignableCsr::Unreadable)?;
+        request.verify_signature().map_err(|error| UnsignableCsr::Unproven(Error::Unproven(error)))?;
         Ok(ApprovedCsr { csr, request })
     }
 

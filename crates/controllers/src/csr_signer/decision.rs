@@ -2,8 +2,8 @@
 
 use time::OffsetDateTime;
 use windlass_pki::{
-    Certificate, CertificateUsages, Error, LintWarning, Serial, SystemRandom, Validity,
-    issue_certificate, lifetime,
+    Certificate, CertificateUsages, Error, LintWarning, Serial, SystemRandom, Validity, issue_certificate,
+    lifetime,
 };
 
 use super::approved_csr::{ApprovedCsr, UnsignableCsr};
@@ -72,14 +72,14 @@ fn issue(
     ca: &SigningCa,
     now: OffsetDateTime,
 ) -> Result<String, CsrDecision> {
-    let usages = CertificateUsages::from_names(request.usages())
-        .map_err(|error| delayed("UsagesUnknown", error))?;
+    let usages =
+        CertificateUsages::from_names(request.usages()).map_err(|error| delayed("UsagesUnknown", error))?;
     let (requested, longest) = terms.requested_and_max_lifetime(request.lifetime());
     let validity = lifetime(requested, longest, ca.certificate(), now)
         .map_err(|error| delayed("SignerExpired", error))?;
     let until = validity.not_after().min(ca.validity().not_after());
-    let validity = Validity::new(validity.not_before(), until)
-        .map_err(|error| delayed("SignerExpired", error))?;
+    let validity =
+        Validity::new(validity.not_before(), until).map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(from_pki_error)?;
     let template = request.template(usages, validity, serial);
     let issued = issue_certificate(ca.authority(), &template).map_err(from_pki_error)?;

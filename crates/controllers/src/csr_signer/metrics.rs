@@ -11,8 +11,7 @@ use super::policy::KubernetesSigner;
 use crate::metrics::SignerLabels;
 
 /// Upper bounds of the signing latency, in seconds.
-const BUCKETS: [f64; 12] =
-    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
+const BUCKETS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
 /// Metric families of all signers, for CertificateSigningRequests and PodCertificateRequests.
 #[derive(Debug)]

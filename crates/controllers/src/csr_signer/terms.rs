@@ -29,10 +29,8 @@ impl SigningTerms {
             SigningTerms::BuiltIn { signer, .. } => {
                 signer.check(asked, usages).map_err(|error| error.to_string())
             }
-            SigningTerms::Custom(profile) => {
-                profile::check(profile, &request.requester(), asked, usages)
-                    .map_err(|violation| violation.to_string())
-            }
+            SigningTerms::Custom(profile) => profile::check(profile, &request.requester(), asked, usages)
+                .map_err(|violation| violation.to_string()),
         }
     }
 
@@ -44,10 +42,9 @@ impl SigningTerms {
         let long = |time: Duration| time::Duration::try_from(time).unwrap_or(time::Duration::MAX);
         match self {
             SigningTerms::BuiltIn { longest, .. } => (requested, long(*longest)),
-            SigningTerms::Custom(profile) => (
-                Some(requested.unwrap_or_else(|| long(profile.duration))),
-                long(profile.max_duration),
-            ),
+            SigningTerms::Custom(profile) => {
+                (Some(requested.unwrap_or_else(|| long(profile.duration))), long(profile.max_duration))
+            }
         }
     }
 

@@ -38,8 +38,7 @@ async fn create_approved(api: &Api<Csr>, name: &str) {
 }
 
 async fn wait_until(api: &Api<Csr>, good: impl Fn(&Csr) -> bool) -> Csr {
-    let waiting =
-        await_condition(api.clone(), "one", |found: Option<&Csr>| found.is_some_and(&good));
+    let waiting = await_condition(api.clone(), "one", |found: Option<&Csr>| found.is_some_and(&good));
     tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap()
 }
 

@@ -45,8 +45,7 @@ impl LeaseGuard {
     /// Extends the leadership to `lasts` after `from`.
     pub fn extend(&self, from: DualClockTime, lasts: Duration) {
         let wall = from.wall.checked_add(lasts.try_into().unwrap_or(time::Duration::ZERO));
-        let until =
-            DualClockTime { monotonic: from.monotonic + lasts, wall: wall.unwrap_or(from.wall) };
+        let until = DualClockTime { monotonic: from.monotonic + lasts, wall: wall.unwrap_or(from.wall) };
         self.until.send_replace(Some(until));
     }
 

@@ -61,12 +61,7 @@ pub enum LeaseAction {
 
 impl LeaderRole {
     /// Computes the next action for an observed lease, and the role until that is done.
-    pub fn step(
-        &self,
-        lease: Option<&LeaseRecord>,
-        now: Instant,
-        me: &str,
-    ) -> (LeaderRole, LeaseAction) {
+    pub fn step(&self, lease: Option<&LeaseRecord>, now: Instant, me: &str) -> (LeaderRole, LeaseAction) {
         match (self, lease) {
             (LeaderRole::Leading, None) => (LeaderRole::Leading, LeaseAction::Create),
             (LeaderRole::Leading, Some(record)) if record.holder == me => {
@@ -86,11 +81,8 @@ impl LeaderRole {
                     Some(seen) if seen.record == *record => seen.clone(),
                     _ => ObservedLease { record: record.clone(), since: now },
                 };
-                let action = if seen.is_held_by_other(now, me) {
-                    LeaseAction::Wait
-                } else {
-                    record.take_action(me)
-                };
+                let action =
+                    if seen.is_held_by_other(now, me) { LeaseAction::Wait } else { record.take_action(me) };
                 (LeaderRole::Follower { seen: Some(seen) }, action)
             }
         }
@@ -132,12 +124,7 @@ mod tests {
 
     fn record(holder: &str, renewed: i64) -> LeaseRecord {
         let renewed = Some(Timestamp::from_second(renewed).unwrap());
-        LeaseRecord {
-            holder: holder.into(),
-            lasts: Duration::from_secs(15),
-            renewed,
-            transitions: 3,
-        }
+        LeaseRecord { holder: holder.into(), lasts: Duration::from_secs(15), renewed, transitions: 3 }
     }
 
     #[test]

@@ -92,10 +92,7 @@ impl FakeLeaseApi {
 }
 
 fn failure(code: u16, reason: &str) -> (u16, Value) {
-    (
-        code,
-        json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code}),
-    )
+    (code, json!({"kind": "Status", "status": "Failure", "message": "", "reason": reason, "code": code}))
 }
 
 /// Returns a clock that follows the runtime's time and can be set forward.
@@ -177,8 +174,7 @@ async fn who_is_told_to_end_hands_over_at_once() {
     let released = Instant::now();
     until_held_by(&fake, Some("two")).await;
     assert!(released.elapsed() < Duration::from_secs(3), "{:?}", released.elapsed());
-    let transitions =
-        fake.lease.lock().unwrap().as_ref().unwrap()["spec"]["leaseTransitions"].clone();
+    let transitions = fake.lease.lock().unwrap().as_ref().unwrap()["spec"]["leaseTransitions"].clone();
     assert_eq!(transitions, 1);
 }
 
@@ -210,8 +206,7 @@ async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
     let ahead = Arc::new(Mutex::new(Duration::ZERO));
     let lease_guard = Arc::new(LeaseGuard::new(clock(ahead.clone())));
     let client = fenced_client(&ApiConnection::new(&fake).client(), lease_guard.clone());
-    let (term, maps) =
-        (Duration::from_secs(10), Api::<ConfigMap>::default_namespaced(client.clone()));
+    let (term, maps) = (Duration::from_secs(10), Api::<ConfigMap>::default_namespaced(client.clone()));
     assert!(write(&client, "before").await.is_err());
     lease_guard.extend(lease_guard.now(), term);
     write(&client, "leading").await.unwrap();

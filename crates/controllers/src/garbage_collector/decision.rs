@@ -73,11 +73,7 @@ pub enum GarbageAction {
 }
 
 /// Decides what to do with an object, given its owners.
-pub fn decide(
-    object: ObjectState,
-    owners: &[ResolvedOwner],
-    dependents: &[DependentState],
-) -> GarbageAction {
+pub fn decide(object: ObjectState, owners: &[ResolvedOwner], dependents: &[DependentState]) -> GarbageAction {
     if object.deleting {
         return decide_deleting(object, dependents);
     }
@@ -90,9 +86,7 @@ pub fn decide(
     if !solid.is_empty() {
         return match lost.is_empty() {
             true => GarbageAction::Leave,
-            false => {
-                GarbageAction::DropOwners(lost.iter().map(|owner| owner.uid.clone()).collect())
-            }
+            false => GarbageAction::DropOwners(lost.iter().map(|owner| owner.uid.clone()).collect()),
         };
     }
     let waited_for = owners.iter().any(|owner| owner.state == OwnerState::Waiting);
@@ -134,21 +128,15 @@ mod tests {
     const BLOCKING: DependentState = DependentState { blocks: true, ..FREE };
     const CIRCULAR: DependentState = DependentState { blocks: true, waiting: true };
 
-    fn decided(
-        object: ObjectState,
-        states: &[OwnerState],
-        dependents: &[DependentState],
-    ) -> GarbageAction {
-        let owner =
-            |(i, state): (usize, &OwnerState)| ResolvedOwner { uid: i.to_string(), state: *state };
+    fn decided(object: ObjectState, states: &[OwnerState], dependents: &[DependentState]) -> GarbageAction {
+        let owner = |(i, state): (usize, &OwnerState)| ResolvedOwner { uid: i.to_string(), state: *state };
         let owners: Vec<ResolvedOwner> = states.iter().enumerate().map(owner).collect();
         decide(object, &owners, dependents)
     }
 
     #[test]
     fn owners_decide_over_an_object() {
-        let drop =
-            |uids: &[&str]| GarbageAction::DropOwners(uids.iter().map(|u| (*u).into()).collect());
+        let drop = |uids: &[&str]| GarbageAction::DropOwners(uids.iter().map(|u| (*u).into()).collect());
         let table = [
             (vec![], vec![], GarbageAction::Leave),
             (vec![Solid], vec![], GarbageAction::Leave),
@@ -158,11 +146,7 @@ mod tests {
             (vec![Solid, Absent], vec![], drop(&["1"])),
             (vec![Absent, Solid, Waiting], vec![FREE], drop(&["0", "2"])),
             (vec![Waiting], vec![], GarbageAction::Delete(DeletionPropagation::Background)),
-            (
-                vec![Waiting, Absent],
-                vec![FREE],
-                GarbageAction::Delete(DeletionPropagation::Foreground),
-            ),
+            (vec![Waiting, Absent], vec![FREE], GarbageAction::Delete(DeletionPropagation::Foreground)),
             (vec![Waiting], vec![FREE, CIRCULAR], GarbageAction::UnblockAndDelete),
             (vec![Invalid], vec![], GarbageAction::Leave),
             (vec![Invalid, Absent], vec![], GarbageAction::Leave),
@@ -178,10 +162,7 @@ mod tests {
     fn finalizers_written_beforehand_choose_the_policy() {
         let orphan = ObjectState { orphan: true, ..PLAIN };
         let foreground = ObjectState { foreground: true, ..PLAIN };
-        assert_eq!(
-            decided(orphan, &[Absent], &[]),
-            GarbageAction::Delete(DeletionPropagation::Orphan)
-        );
+        assert_eq!(decided(orphan, &[Absent], &[]), GarbageAction::Delete(DeletionPropagation::Orphan));
         assert_eq!(
             decided(foreground, &[Absent], &[]),
             GarbageAction::Delete(DeletionPropagation::Foreground)

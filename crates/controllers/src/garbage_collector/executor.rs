@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 use windlass_runtime::workers::Requeue;
 
 use super::GarbageCollector;
-use super::decision::{
-    DeletionPropagation, GarbageAction, ObjectState, OwnerState, ResolvedOwner, decide,
-};
+use super::decision::{DeletionPropagation, GarbageAction, ObjectState, OwnerState, ResolvedOwner, decide};
 use super::graph::ObjectLocation;
 use crate::api_catalog::ServedResource;
 use crate::uid::ObjectUid;
@@ -26,10 +24,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 const PAGE: u32 = 500;
 
 /// Reconciles one object.
-pub async fn reconcile(
-    collector: Arc<GarbageCollector>,
-    uid: ObjectUid,
-) -> anyhow::Result<Requeue> {
+pub async fn reconcile(collector: Arc<GarbageCollector>, uid: ObjectUid) -> anyhow::Result<Requeue> {
     let Some(place) = collector.graph().location(&uid) else { return Ok(Requeue::Done) };
     let found = api_for(&collector.client, &place).get_metadata_opt(&place.name).await;
     let found = found.with_context(|| format!("cannot read {place}"))?;
@@ -86,9 +81,7 @@ async fn execute(
             }
             remove_finalizer(client, place, meta, ORPHAN).await
         }
-        GarbageAction::DropOwners(uids) => {
-            remove_owner_references(client, place, meta, &uids).await
-        }
+        GarbageAction::DropOwners(uids) => remove_owner_references(client, place, meta, &uids).await,
         GarbageAction::Delete(policy) => delete(client, place, meta, policy).await,
         GarbageAction::UnblockAndDelete => {
             let mut references = meta.owner_references.clone().unwrap_or_default();
@@ -98,9 +91,7 @@ async fn execute(
             let change = json!({"ownerReferences": references});
             match patch(client, place, meta, change).await? {
                 // The patch has changed the resource version.
-                Requeue::Done => {
-                    delete_newest(client, place, meta, DeletionPropagation::Foreground).await
-                }
+                Requeue::Done => delete_newest(client, place, meta, DeletionPropagation::Foreground).await,
                 wait => Ok(wait),
             }
         }
@@ -125,11 +116,10 @@ async fn resolve_owners(
 ) -> anyhow::Result<Vec<ResolvedOwner>> {
     let mut owners = Vec::new();
     for reference in meta.owner_references.iter().flatten() {
-        let state =
-            resolve_owner(collector, &place.namespace, reference).await.with_context(|| {
-                let OwnerReference { kind, name, .. } = reference;
-                format!("cannot read owner {kind} {name} of {place}")
-            })?;
+        let state = resolve_owner(collector, &place.namespace, reference).await.with_context(|| {
+            let OwnerReference { kind, name, .. } = reference;
+            format!("cannot read owner {kind} {name} of {place}")
+        })?;
         if state == OwnerState::Invalid {
             let (kind, name) = (&reference.kind, &reference.name);
             tracing::warn!(object = %place, kind, name, "cluster-scoped object references a namespaced owner, which cannot be resolved");
@@ -149,8 +139,7 @@ async fn resolve_owner(
         return Ok(OwnerState::Invalid);
     }
     let namespace = if resource.namespaced { namespace } else { "" };
-    let place =
-        ObjectLocation { resource, namespace: namespace.to_owned(), name: reference.name.clone() };
+    let place = ObjectLocation { resource, namespace: namespace.to_owned(), name: reference.name.clone() };
     let found = api_for(&collector.client, &place).get_metadata_opt(&place.name).await?;
     let Some(meta) = found.map(|found| found.metadata) else { return Ok(OwnerState::Absent) };
     Ok(match object_state(&meta) {
@@ -203,10 +192,11 @@ async fn list_dependents(
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = api.list_metadata(&page).await?;
-        let owned =
-            list.items.into_iter().map(|object| object.metadata).filter(|meta| {
-                meta.owner_references.iter().flatten().any(|owner| owner.uid == uid)
-            });
+        let owned = list
+            .items
+            .into_iter()
+            .map(|object| object.metadata)
+            .filter(|meta| meta.owner_references.iter().flatten().any(|owner| owner.uid == uid));
         found.extend(owned);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = page.continue_token(&token),
@@ -251,8 +241,7 @@ async fn patch(
         fields.insert("resourceVersion".into(), json!(meta.resource_version));
     }
     let change = Patch::Merge(json!({"metadata": change}));
-    let done =
-        api_for(client, place).patch_metadata(&place.name, &PatchParams::default(), &change).await;
+    let done = api_for(client, place).patch_metadata(&place.name, &PatchParams::default(), &change).await;
     write_outcome(done, || format!("cannot change {place}"))
 }
 
@@ -291,16 +280,11 @@ async fn delete_newest(
 }
 
 /// Maps the result of a write: an object that is gone needs nothing more, and one that changed is retried.
-fn write_outcome<T>(
-    answer: kube::Result<T>,
-    what: impl FnOnce() -> String,
-) -> anyhow::Result<Requeue> {
+fn write_outcome<T>(answer: kube::Result<T>, what: impl FnOnce() -> String) -> anyhow::Result<Requeue> {
     match answer {
         Ok(_) => Ok(Requeue::Done),
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Requeue::Done),
-        Err(kube::Error::Api(status)) if status.is_conflict() => {
-            Ok(Requeue::WithBackoff(status.message))
-        }
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(Requeue::WithBackoff(status.message)),
         Err(error) => Err(error).with_context(what),
     }
 }

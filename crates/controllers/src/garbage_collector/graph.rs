@@ -105,8 +105,8 @@ impl OwnerGraph {
     ) -> (Vec<(KindId, Arc<ServedResource>)>, Vec<KindId>) {
         let mut gone = Vec::new();
         for (slot, number) in self.kinds.iter_mut().zip(0..) {
-            let kept = wanted.contains(&slot.resource)
-                || failures.contains_key(&slot.resource.api.api_version);
+            let kept =
+                wanted.contains(&slot.resource) || failures.contains_key(&slot.resource.api.api_version);
             if slot.live && !kept {
                 slot.live = false;
                 gone.push(KindId(number));
@@ -194,9 +194,8 @@ impl OwnerGraph {
         let owners: Box<[OwnerLink]> = references
             .map(|owner| {
                 let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-                let identity = |namespace: &str| {
-                    self.hasher.hash_one((group, &*owner.kind, namespace, &*owner.name))
-                };
+                let identity =
+                    |namespace: &str| self.hasher.hash_one((group, &*owner.kind, namespace, &*owner.name));
                 OwnerLink {
                     uid: ObjectUid::from(&*owner.uid),
                     blocks: owner.block_owner_deletion == Some(true),
@@ -206,9 +205,7 @@ impl OwnerGraph {
             .collect();
         let duty = match executor::object_state(meta) {
             ObjectState { deleting: true, orphan: true, .. } => Some(PendingFinalizer::Orphan),
-            ObjectState { deleting: true, foreground: true, .. } => {
-                Some(PendingFinalizer::Foreground)
-            }
+            ObjectState { deleting: true, foreground: true, .. } => Some(PendingFinalizer::Foreground),
             _ => None,
         };
         if owners.is_empty() && duty.is_none() {
@@ -229,9 +226,7 @@ impl OwnerGraph {
         let uids: HashSet<ObjectUid> = now.iter().map(|owner| owner.uid.clone()).collect();
         let mut freed = Vec::new();
         for owner in before {
-            if self.nodes.get(&owner.uid).and_then(pending_finalizer)
-                == Some(PendingFinalizer::Foreground)
-            {
+            if self.nodes.get(&owner.uid).and_then(pending_finalizer) == Some(PendingFinalizer::Foreground) {
                 freed.push(owner.uid.clone());
             }
             if !uids.contains(&owner.uid) {
@@ -266,8 +261,7 @@ impl OwnerGraph {
 
     /// Removes an object. Returns the objects to reconcile.
     pub fn remove(&mut self, uid: &ObjectUid) -> Vec<ObjectUid> {
-        let mut affected: Vec<ObjectUid> =
-            self.dependents.get(uid).into_iter().flatten().cloned().collect();
+        let mut affected: Vec<ObjectUid> = self.dependents.get(uid).into_iter().flatten().cloned().collect();
         let old = self.nodes.remove(uid);
         affected.extend(self.relink(uid, old.as_ref()));
         affected

@@ -111,8 +111,7 @@ fn failures_message(findings: &DeletionReport) -> Option<String> {
 
 fn remaining_message(findings: &DeletionReport) -> Option<String> {
     let words = findings.remaining.iter();
-    let words =
-        words.map(|((group, plural), n)| format!("{plural}.{group} has {n} resource instances"));
+    let words = words.map(|((group, plural), n)| format!("{plural}.{group} has {n} resource instances"));
     Some(format!("Some resources are remaining: {}", join_sorted(words.collect())?))
 }
 

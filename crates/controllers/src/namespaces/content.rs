@@ -34,11 +34,7 @@ const AT_ONCE: usize = 8;
 const PAGE: u32 = 500;
 
 /// Deletes everything in a namespace and reports what is left.
-pub async fn delete_content(
-    client: &Client,
-    catalog: &ApiCatalog,
-    namespace: &str,
-) -> DeletionReport {
+pub async fn delete_content(client: &Client, catalog: &ApiCatalog, namespace: &str) -> DeletionReport {
     let mut findings = DeletionReport::default();
     let snapshot = match catalog.refresh(FRESH).await {
         Ok(snapshot) => snapshot,
@@ -100,12 +96,7 @@ impl DeletionReport {
         self.discovery.is_some() || self.malformed.is_some() || !self.failures.is_empty()
     }
 
-    fn add(
-        &mut self,
-        resource: &ServedResource,
-        namespace: &str,
-        left: kube::Result<Vec<ObjectMetadata>>,
-    ) {
+    fn add(&mut self, resource: &ServedResource, namespace: &str, left: kube::Result<Vec<ObjectMetadata>>) {
         let left = match left {
             Ok(left) if left.is_empty() => return,
             Ok(left) => left,

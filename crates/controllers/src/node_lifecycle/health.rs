@@ -187,8 +187,7 @@ mod tests {
                 "lastHeartbeatTime": format!("2026-03-01T12:00:{second:02}Z")})
         });
         let conditions = ready.into_iter().collect::<Vec<_>>();
-        let node =
-            json!({"metadata": {"name": "n", "uid": uid}, "status": {"conditions": conditions}});
+        let node = json!({"metadata": {"name": "n", "uid": uid}, "status": {"conditions": conditions}});
         NodeHeartbeat::from_node(&serde_json::from_value(node).unwrap())
     }
 
@@ -205,10 +204,7 @@ mod tests {
 
     impl HealthTimeline {
         fn new() -> HealthTimeline {
-            HealthTimeline {
-                health: NodeHealth::new(NodeMonitor::default()),
-                start: Instant::now(),
-            }
+            HealthTimeline { health: NodeHealth::new(NodeMonitor::default()), start: Instant::now() }
         }
 
         fn at_second(&self, second: u64) -> Instant {
@@ -241,11 +237,7 @@ mod tests {
         line.health.observe_node("n", live, line.at_second(80));
         assert!(line.health.is_lost("n", line.at_second(80)));
         // Marking the node is no heartbeat either, and is not repeated.
-        line.health.observe_node(
-            "n",
-            node_heartbeat("u", Some(("Unknown", 0))),
-            line.at_second(81),
-        );
+        line.health.observe_node("n", node_heartbeat("u", Some(("Unknown", 0))), line.at_second(81));
         assert!(line.lost(85, 200).is_empty());
         // The node recovers and is lost again.
         line.health.observe_node("n", node_heartbeat("u", Some(("True", 20))), line.at_second(200));
@@ -258,11 +250,7 @@ mod tests {
         let mut line = HealthTimeline::new();
         line.health.observe_node("old", node_heartbeat("u", Some(("False", 0))), line.at_second(0));
         line.health.observe_node("new", node_heartbeat("v", None), line.at_second(0));
-        line.health.observe_node(
-            "old",
-            node_heartbeat("u", Some(("False", 40))),
-            line.at_second(40),
-        );
+        line.health.observe_node("old", node_heartbeat("u", Some(("False", 40))), line.at_second(40));
         assert!(line.lost(5, 55).is_empty());
         assert_eq!(line.lost(60, 60), ["new"]);
         // A new node of the same name gets a new grace period.

@@ -204,15 +204,11 @@ impl AnchorPublisher {
                 self.report_full(signer, object.as_ref(), anchors, now).await;
                 signer.rollout.set_publication(rollout::PublicationState::Full(records), now);
                 self.schedule(name, again);
-                return Ok(Requeue::WithBackoff(
-                    "the trust bundle has no room for a new anchor".into(),
-                ));
+                return Ok(Requeue::WithBackoff("the trust bundle has no room for a new anchor".into()));
             }
             AnchorAction::Keep { again } => (records, again),
             AnchorAction::Write { contents, again } => {
-                if let Some(next) =
-                    self.try_write(signer, publication, object.as_ref(), &contents).await?
-                {
+                if let Some(next) = self.try_write(signer, publication, object.as_ref(), &contents).await? {
                     return Ok(next);
                 }
                 (contents.records, again)
@@ -254,8 +250,7 @@ impl AnchorPublisher {
             Err(error) => {
                 // The CA may have to sign although its anchor is not published, when it has waited long enough.
                 let _ = signer.rollout.select_ca((self.clock)());
-                Err(anyhow::Error::from(error))
-                    .with_context(|| format!("cannot write trust bundle {name}"))
+                Err(anyhow::Error::from(error)).with_context(|| format!("cannot write trust bundle {name}"))
             }
         }
     }
@@ -301,12 +296,7 @@ impl AnchorPublisher {
     }
 
     /// Whether all nodes that report have the current bundle.
-    fn is_delivered(
-        &self,
-        name: &str,
-        signer: &CustomSigner,
-        object: Option<&DynamicObject>,
-    ) -> bool {
+    fn is_delivered(&self, name: &str, signer: &CustomSigner, object: Option<&DynamicObject>) -> bool {
         let (Some(object), true) = (object, self.held.borrow().contains(name)) else {
             return false;
         };
@@ -406,13 +396,7 @@ impl AnchorPublisher {
         }
     }
 
-    async fn warn(
-        &self,
-        object: &DynamicObject,
-        reason: &'static str,
-        note: &str,
-        now: OffsetDateTime,
-    ) {
+    async fn warn(&self, object: &DynamicObject, reason: &'static str, note: &str, now: OffsetDateTime) {
         let event = NewEvent::warning("Publishing", reason, note);
         self.events.warn(object.object_ref(&self.resource), event, now).await;
     }

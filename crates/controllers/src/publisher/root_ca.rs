@@ -39,12 +39,7 @@ const WORKERS: usize = 8;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 
 /// Runs the controller.
-pub async fn run(
-    client: Client,
-    ca: Arc<RootCa>,
-    clock: Clock,
-    metrics: Arc<MetricFamilies>,
-) -> Infallible {
+pub async fn run(client: Client, ca: Arc<RootCa>, clock: Clock, metrics: Arc<MetricFamilies>) -> Infallible {
     let queue = Arc::new(WorkQueue::new(metrics.queue(ROOT_CA), BACKOFF));
     let syncs = metrics.publishers.root_ca.clone();
     let publisher = Arc::new(RootCaPublisher::new(client.clone(), ca, clock, syncs));
@@ -90,11 +85,7 @@ fn decide(found: Option<&ConfigMap>, text: &str) -> ConfigMapAction {
     let Some(found) = found else {
         let annotations = Some(BTreeMap::from([description]));
         let metadata = ObjectMeta { name: Some(NAME.into()), annotations, ..ObjectMeta::default() };
-        return ConfigMapAction::Create(ConfigMap {
-            metadata,
-            data: Some(wanted),
-            ..ConfigMap::default()
-        });
+        return ConfigMapAction::Create(ConfigMap { metadata, data: Some(wanted), ..ConfigMap::default() });
     };
     let right = found.data.as_ref() == Some(&wanted);
     let described = found.annotations().get(ABOUT).is_some_and(|text| !text.is_empty());
@@ -132,8 +123,7 @@ struct ConfigMapCache {
 
 impl RootCaPublisher {
     fn new(client: Client, ca: Arc<RootCa>, clock: Clock, syncs: SyncMetrics) -> RootCaPublisher {
-        let reporter =
-            EventReporter { controller: REPORTER.into(), ..EventReporter::controller(REPORTER) };
+        let reporter = EventReporter { controller: REPORTER.into(), ..EventReporter::controller(REPORTER) };
         let events = EventRecorder::new(client.clone(), reporter, CONTROLLER_EVENT_LIMIT);
         RootCaPublisher {
             client,
@@ -237,29 +227,19 @@ impl RootCaPublisher {
             Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                 Ok((requeue_changed(), status.code))
             }
-            Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => {
-                Ok((Requeue::Done, 200))
-            }
+            Err(kube::Error::Api(status)) if is_namespace_terminating(&status) => Ok((Requeue::Done, 200)),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Reports an immutable ConfigMap once. Its deletion or a change of the CA causes the next sync.
-    async fn report_immutable(
-        &self,
-        namespace: &str,
-        map: &ConfigMap,
-        published: Arc<PublishedCa>,
-    ) {
+    async fn report_immutable(&self, namespace: &str, map: &ConfigMap, published: Arc<PublishedCa>) {
         let report = (map.uid(), published);
         let before = self.lock_cache().stuck.insert(namespace.to_owned(), report.clone());
         if before.is_some_and(|(uid, what)| uid == report.0 && Arc::ptr_eq(&what, &report.1)) {
             return;
         }
-        tracing::warn!(
-            namespace,
-            "ConfigMap {NAME} is immutable and does not hold the current CAs"
-        );
+        tracing::warn!(namespace, "ConfigMap {NAME} is immutable and does not hold the current CAs");
         let event = NewEvent::warning("Publish", "ImmutableRootCA", IMMUTABLE);
         self.events.record(map.object_ref(&()), event, (self.clock)()).await;
     }
@@ -298,10 +278,8 @@ mod tests {
         let ConfigMapAction::Create(new) = decide(None, "text") else { panic!() };
         assert_eq!(serde_json::to_value(&new.data).unwrap(), text);
         assert_eq!(serde_json::to_value(new.annotations()).unwrap(), full);
-        let right = [
-            config_map(said.clone(), text.clone(), false),
-            config_map(full.clone(), text.clone(), true),
-        ];
+        let right =
+            [config_map(said.clone(), text.clone(), false), config_map(full.clone(), text.clone(), true)];
         for map in right {
             assert_eq!(decide(Some(&map), "text"), ConfigMapAction::Nothing, "{map:?}");
         }
@@ -313,9 +291,7 @@ mod tests {
             config_map(said.clone(), Value::Null, false),
         ] {
             let immutable = wrong.immutable;
-            let ConfigMapAction::Replace(map) = decide(Some(&wrong), "text") else {
-                panic!("{wrong:?}")
-            };
+            let ConfigMapAction::Replace(map) = decide(Some(&wrong), "text") else { panic!("{wrong:?}") };
             assert_eq!(serde_json::to_value(&map.data).unwrap(), text);
             assert_eq!(serde_json::to_value(map.annotations()).unwrap(), full);
             assert_eq!((map.resource_version().as_deref(), map.immutable), (Some("7"), immutable));

@@ -140,8 +140,8 @@ fn bundle_name(text: &str) -> String {
 mod tests {
     use time::{Duration, OffsetDateTime};
     use windlass_pki::{
-        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-        Validity, issue,
+        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
+        issue,
     };
 
     use super::*;
@@ -175,10 +175,7 @@ mod tests {
     #[test]
     fn a_bundle_is_named_as_kubernetes_does() {
         let text = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        assert_eq!(
-            bundle_name(text),
-            "kubernetes.io:kube-apiserver-serving:7cc358aa45100f42d57b76e9"
-        );
+        assert_eq!(bundle_name(text), "kubernetes.io:kube-apiserver-serving:7cc358aa45100f42d57b76e9");
     }
 
     #[test]

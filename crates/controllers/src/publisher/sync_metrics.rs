@@ -124,8 +124,6 @@ mod tests {
         let publishers = PublisherMetrics::register(&registry);
         let changes = [false, true, true, false].map(|it| publishers.set_conflict("a.b/c", it));
         assert_eq!(changes, [false, true, false, true]);
-        assert!(
-            registry.encode().contains("windlass_signer_bundle_conflict{signer=\"a.b/c\"} 0\n")
-        );
+        assert!(registry.encode().contains("windlass_signer_bundle_conflict{signer=\"a.b/c\"} 0\n"));
     }
 }

@@ -47,12 +47,11 @@ pub async fn run(
 ) -> Infallible {
     let queue = Arc::new(WorkQueue::new(metrics.queue(TRUST_BUNDLE), BACKOFF));
     let selector = format!("spec.signerName={SIGNER}");
-    let watch =
-        watch_metadata(client.clone(), &resource, Some(&selector), queue.metrics(), |event| {
-            if !matches!(event, Event::Init) {
-                queue.add(ALL);
-            }
-        });
+    let watch = watch_metadata(client.clone(), &resource, Some(&selector), queue.metrics(), |event| {
+        if !matches!(event, Event::Init) {
+            queue.add(ALL);
+        }
+    });
     let mut changes = ca.changes();
     let of_ca = async {
         while changes.changed().await.is_ok() {
@@ -188,15 +187,12 @@ impl TrustBundlePublisher {
     async fn sync(&self) -> anyhow::Result<Requeue> {
         let published = self.ca.current();
         let Some(wanted) = &published.bundle else {
-            tracing::warn!(
-                "root CA file has no certificate that a trust bundle may hold; not publishing it"
-            );
+            tracing::warn!("root CA file has no certificate that a trust bundle may hold; not publishing it");
             return Ok(Requeue::Done);
         };
         let selector = ListParams::default().fields(&format!("spec.signerName={SIGNER}"));
         let found = self.bundles.list(&selector).await.map_err(anyhow::Error::from)?;
-        let found: Vec<ObservedBundle> =
-            found.items.iter().map(ObservedBundle::from_object).collect();
+        let found: Vec<ObservedBundle> = found.items.iter().map(ObservedBundle::from_object).collect();
         let now = (self.clock)();
         let BundlePlan { changes, foreign, again } = decide(&found, wanted, now, self.overlap);
         self.report_foreign(foreign);
@@ -209,9 +205,7 @@ impl TrustBundlePublisher {
             match self.apply_change(&change, wanted, now).await {
                 Ok(()) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(kube::Error::Api(status))
-                    if status.is_conflict() || status.is_already_exists() =>
-                {
+                Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => {
                     return Ok(requeue_changed());
                 }
                 Err(error) => {
@@ -238,10 +232,8 @@ impl TrustBundlePublisher {
                 return self.bundles.create(&PostParams::default(), &bundle).await.map(drop);
             }
             BundleChange::Delete(name, uid, version) => {
-                let preconditions = kube::api::Preconditions {
-                    uid: uid.clone(),
-                    resource_version: version.clone(),
-                };
+                let preconditions =
+                    kube::api::Preconditions { uid: uid.clone(), resource_version: version.clone() };
                 let parameters =
                     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
                 tracing::info!(name, "overlap of the replaced trust bundle has ended; deleting it");
@@ -318,10 +310,8 @@ mod tests {
     #[test]
     fn old_bundles_stay_beside_the_new_one_for_a_while() {
         let wanted = RootCaBundle { name: "new".into(), text: "text".into() };
-        let (new, old) = (
-            || observed_bundle("new", "text", true, None),
-            |r| observed_bundle("old", "o", true, r),
-        );
+        let (new, old) =
+            (|| observed_bundle("new", "text", true, None), |r| observed_bundle("old", "o", true, r));
         let other = || observed_bundle("other", "o", false, Some(600));
         let retire = || BundleChange::Retire("old".into());
         let delete = || BundleChange::Delete("old".into(), Some("u".into()), Some("7".into()));

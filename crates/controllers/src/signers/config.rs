@@ -131,8 +131,7 @@ impl SignerConfig {
         if requests == Ok(None) && pods == Ok(None) {
             item.error("signs nothing; add requests or pods");
         }
-        let publish =
-            fields.optional("publish", |section| PublicationConfig::parse(section, signer));
+        let publish = fields.optional("publish", |section| PublicationConfig::parse(section, signer));
         let (ca, publish) = (ca?, publish?);
         Ok(SignerConfig { name: name?, ca, requests: requests?, pods: pods?, publish })
     }
@@ -214,9 +213,8 @@ fn parse_key_type(field: &ConfigField<'_>, accepted: &[KeyType]) -> ConfigResult
 }
 
 fn parse_subject(field: &ConfigField<'_>, common_name: &str) -> ConfigResult<Subject> {
-    Subject::new(common_name, &[]).map_err(|error| {
-        field.error(format!("{common_name:?} is not valid as a common name: {error}"))
-    })
+    Subject::new(common_name, &[])
+        .map_err(|error| field.error(format!("{common_name:?} is not valid as a common name: {error}")))
 }
 
 impl PublicationConfig {

@@ -37,9 +37,7 @@ use crate::options::Clock;
 use crate::pending_requests::{self, PendingObject, PendingRequests, RequestWatch};
 
 use decision::{PodContext, PodRequestDecision, RefusalReason, decide};
-use request::{
-    PodRequest, PodRequestSpec, is_pending, signer_name, with_certificate, with_refusal,
-};
+use request::{PodRequest, PodRequestSpec, is_pending, signer_name, with_certificate, with_refusal};
 
 /// Requests that are processed concurrently.
 const WORKERS: usize = 16;
@@ -102,9 +100,8 @@ async fn sign(
         signer,
     );
     let wakers = signing.issuers.iter().flat_map(|each| {
-        let wake = |changes| {
-            pending_requests::requeue_on_ca_change(&signing.pending, &each.name, changes, &queue)
-        };
+        let wake =
+            |changes| pending_requests::requeue_on_ca_change(&signing.pending, &each.name, changes, &queue);
         [each.ca.changes(), each.rollout.changes()].map(wake)
     });
     let reconcile = |key: NamespacedName| signing.clone().reconcile(key);
@@ -200,8 +197,7 @@ impl PodCertificateSigner {
             }
             // The clocks differ, or the controller lacks permission to sign.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 422) => {
-                let why =
-                    RefusalReason { reason: "AnswerRefused", message: status.message.clone() };
+                let why = RefusalReason { reason: "AnswerRefused", message: status.message.clone() };
                 Ok(self.report_delay(key, request, issuer, &why).await)
             }
             Err(error) => Err(error),
@@ -221,8 +217,7 @@ impl PodCertificateSigner {
         let world = match self.load_context(key, request, &issuer.profile).await {
             Ok(world) => world,
             Err(kube::Error::Api(status)) => {
-                let why =
-                    RefusalReason { reason: "PodUnreadable", message: status.message.clone() };
+                let why = RefusalReason { reason: "PodUnreadable", message: status.message.clone() };
                 return Ok(PodRequestDecision::Delayed(why));
             }
             Err(error) => return Err(error),
@@ -292,11 +287,7 @@ impl PodCertificateSigner {
         Requeue::WithBackoff(message.clone())
     }
 
-    async fn write_status(
-        &self,
-        key: &NamespacedName,
-        request: &PodRequest,
-    ) -> Result<(), kube::Error> {
+    async fn write_status(&self, key: &NamespacedName, request: &PodRequest) -> Result<(), kube::Error> {
         let (api, params) = (self.api_for(&self.resource, key), PostParams::default());
         api.replace_status(&request.name_any(), &params, request).await.map(drop)
     }

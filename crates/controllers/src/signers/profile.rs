@@ -104,12 +104,8 @@ fn check_attribute(
 ) -> Result<(), ProfileViolation> {
     let oid = attribute.oid();
     match (oid.as_str(), attribute.value()) {
-        (COMMON_NAME, Some(name)) => {
-            check_name("common name", name, &profile.common_names, requester)
-        }
-        (ORGANIZATION, Some(name)) => {
-            check_name("organization", name, &profile.organizations, requester)
-        }
+        (COMMON_NAME, Some(name)) => check_name("common name", name, &profile.common_names, requester),
+        (ORGANIZATION, Some(name)) => check_name("organization", name, &profile.organizations, requester),
         (_, value) => Err(ProfileViolation::Attribute(oid, value.map(str::to_owned))),
     }
 }
@@ -129,9 +125,8 @@ fn check_name(
 fn check_usages(profile: &RequestProfile, usages: &[String]) -> Result<(), ProfileViolation> {
     let mut asked = CertificateUsages::default();
     for name in usages {
-        let usage = CertificateUsages::from_names(&[name])
-            .ok()
-            .filter(|usage| contains_all(&profile.usages, usage));
+        let usage =
+            CertificateUsages::from_names(&[name]).ok().filter(|usage| contains_all(&profile.usages, usage));
         let Some(usage) = usage else {
             return Err(ProfileViolation::Value { what: "usage", value: name.clone() });
         };

@@ -130,10 +130,7 @@ impl CaRollout {
 
     /// Returns the fingerprint of the anchor whose CA was selected last.
     pub fn signing_fingerprint(&self) -> Option<String> {
-        self.lock()
-            .signing
-            .as_ref()
-            .map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
+        self.lock().signing.as_ref().map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
     }
 
     /// Returns a receiver of the number of changes of the selection.
@@ -186,9 +183,7 @@ impl RolloutState {
             PublicationState::Unknown => unpublished(),
             PublicationState::Known(records) | PublicationState::Full(records) => {
                 match (records.get(&name), &self.publication) {
-                    (Some(record), _) => {
-                        record.hold_until.filter(|until| *until > now).map(not_delivered)
-                    }
+                    (Some(record), _) => record.hold_until.filter(|until| *until > now).map(not_delivered),
                     (None, PublicationState::Full(_)) => Some(bundle_full()),
                     (None, _) => unpublished(),
                 }
@@ -198,19 +193,11 @@ impl RolloutState {
 
     /// Whether a replaced CA may continue to sign: if its anchor stays published until the certificates that it signs
     /// now have expired.
-    fn can_keep_signing(
-        &self,
-        ca: &SigningCa,
-        max_duration: Duration,
-        now: OffsetDateTime,
-    ) -> bool {
-        let (PublicationState::Known(records) | PublicationState::Full(records)) =
-            &self.publication
-        else {
+    fn can_keep_signing(&self, ca: &SigningCa, max_duration: Duration, now: OffsetDateTime) -> bool {
+        let (PublicationState::Known(records) | PublicationState::Full(records)) = &self.publication else {
             return false;
         };
-        let Some(record) = records.get(&TrustAnchor::from_certificate(ca.anchor()).fingerprint())
-        else {
+        let Some(record) = records.get(&TrustAnchor::from_certificate(ca.anchor()).fingerprint()) else {
             return false;
         };
         let longest = time::Duration::try_from(max_duration).unwrap_or(time::Duration::MAX);

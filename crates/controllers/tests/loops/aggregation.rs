@@ -25,9 +25,7 @@ fn allows(role: Option<&ClusterRole>, resource: &str) -> bool {
 async fn the_default_roles_get_their_rules() {
     let world = TestCluster::start().await;
     let roles = roles(&world.client);
-    for (name, resource) in
-        [("view", "pods/log"), ("edit", "pods/eviction"), ("admin", "rolebindings")]
-    {
+    for (name, resource) in [("view", "pods/log"), ("edit", "pods/eviction"), ("admin", "rolebindings")] {
         wait_until(&roles, name, "have rules", |role| allows(role, resource)).await;
     }
     // The broader role includes all rules of the narrower one.
@@ -74,8 +72,7 @@ async fn a_sum_follows_its_parts() {
 async fn a_sum_in_order_is_not_written() {
     let world = TestCluster::start().await;
     let roles = roles(&world.client);
-    let view =
-        wait_until(&roles, "view", "have rules", |role| allows(role, "pods/log")).await.unwrap();
+    let view = wait_until(&roles, "view", "have rules", |role| allows(role, "pods/log")).await.unwrap();
     // All roles are reconciled together, so a change to `sum` shows that `view` was checked too.
     let sum: ClusterRole = object(json!({
         "metadata": {"name": "sum"},
@@ -83,8 +80,7 @@ async fn a_sum_in_order_is_not_written() {
         "rules": [rule("own")],
     }));
     roles.create(&PostParams::default(), &sum).await.unwrap();
-    wait_until(&roles, "sum", "lose its rules", |role| role.is_some() && !allows(role, "own"))
-        .await;
+    wait_until(&roles, "sum", "lose its rules", |role| role.is_some() && !allows(role, "own")).await;
     assert_eq!(roles.get("view").await.unwrap().resource_version(), view.resource_version());
     world.shut_down().await;
 }

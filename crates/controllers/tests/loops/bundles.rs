@@ -62,8 +62,7 @@ impl BundleFixture {
     }
 
     fn run(&mut self, bundles: BundleSettings, clock: Clock) {
-        self.world
-            .run_controllers_with(ControllerOptions { bundles, ..ControllerOptions::new(clock) });
+        self.world.run_controllers_with(ControllerOptions { bundles, ..ControllerOptions::new(clock) });
     }
 
     fn bundles(&self) -> Api<DynamicObject> {
@@ -151,9 +150,7 @@ impl BundleFixture {
         let right = move |map: Option<&ConfigMap>| {
             map.is_some_and(|map| map.data.clone().unwrap_or_default() == wanted)
         };
-        wait_until(&self.config_maps(namespace), name, "have the certificates", right)
-            .await
-            .unwrap()
+        wait_until(&self.config_maps(namespace), name, "have the certificates", right).await.unwrap()
     }
 
     /// Returns the resource versions of all targets, to show that none was written.

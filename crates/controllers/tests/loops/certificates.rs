@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::certificates::v1::{
-    CertificateSigningRequest, CertificateSigningRequestCondition,
-};
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -49,8 +47,7 @@ impl SigningLoops {
     pub fn start(world: &TestCluster) -> SigningLoops {
         let files = tempfile::tempdir().unwrap();
         let ca = authority(files.path());
-        let signers =
-            KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
+        let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
         let mut loops = JoinSet::new();
         loops.spawn(csr_signer::run(
             world.client.clone(),
@@ -118,10 +115,7 @@ async fn add_condition(api: &Api<Csr>, name: &str, kind: &str) {
 }
 
 /// Returns the condition of this type.
-pub fn condition<'a>(
-    request: &'a Csr,
-    kind: &str,
-) -> Option<&'a CertificateSigningRequestCondition> {
+pub fn condition<'a>(request: &'a Csr, kind: &str) -> Option<&'a CertificateSigningRequestCondition> {
     let conditions = request.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == kind)
 }
@@ -233,9 +227,8 @@ async fn a_node_serves_under_its_own_names() {
     let (user, groups) = NODE;
     let all: Api<Csr> = Api::all(world.client.clone());
     create_csr(&Api::all(world.client_as(user, groups)), "serving", "kubelet serving").await;
-    let told = |request: Option<&Csr>| {
-        request.and_then(|r| condition(r, "windlass.dev/ApprovalDelayed")).is_some()
-    };
+    let told =
+        |request: Option<&Csr>| request.and_then(|r| condition(r, "windlass.dev/ApprovalDelayed")).is_some();
     let pending = wait_until(&all, "serving", "say what is wrong", told).await.unwrap();
     let why = condition(&pending, "windlass.dev/ApprovalDelayed").unwrap();
     assert_eq!(why.reason.as_deref(), Some("AddressMismatch"));
@@ -277,18 +270,14 @@ async fn no_request_gets_two_certificates() {
 async fn what_is_settled_is_cleaned_up() {
     let world = TestCluster::without_controllers().await;
     let api: Api<Csr> = Api::all(world.client.clone());
-    for (name, decision) in
-        [("denied", Some("Denied")), ("approved", Some("Approved")), ("new", None)]
-    {
+    for (name, decision) in [("denied", Some("Denied")), ("approved", Some("Approved")), ("new", None)] {
         create_csr(&api, name, "key p256").await;
         if let Some(decision) = decision {
             add_condition(&api, name, decision).await;
         }
     }
     let mut cleaning = JoinSet::new();
-    let clean = |clock| {
-        cleaner::run_csr_cleaner(world.client.clone(), clock, MetricFamilies::unregistered())
-    };
+    let clean = |clock| cleaner::run_csr_cleaner(world.client.clone(), clock, MetricFamilies::unregistered());
     cleaning.spawn(clean(clock_after(61)));
     wait_until_removed(&api, "denied").await;
     let left: Vec<_> = api.list(&ListParams::default()).await.unwrap().items;

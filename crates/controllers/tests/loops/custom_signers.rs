@@ -17,9 +17,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use windlass_controllers::{Clock, ControllerOptions, signers};
-use windlass_pki::{
-    Certificate, CertificateAuthority, CertificateDer, PrivateKey, Subject, Validity, pem,
-};
+use windlass_pki::{Certificate, CertificateAuthority, CertificateDer, PrivateKey, Subject, Validity, pem};
 use windlass_testkit::{ca_with_validity, random_serial as serial};
 
 use crate::certificates::{approve, condition, is_settled};
@@ -138,12 +136,7 @@ const WEB: &str = r#"
 const GOOD: CsrTemplate<'static> = CsrTemplate {
     signer: "example.com/web",
     subject: "CN=a.example.com,O=web",
-    names: &[
-        "DNS:b.example.com",
-        "IP:10.1.2.3",
-        "EMAIL:me@example.com",
-        "URI:spiffe://example.com/ns/a",
-    ],
+    names: &["DNS:b.example.com", "IP:10.1.2.3", "EMAIL:me@example.com", "URI:spiffe://example.com/ns/a"],
     usages: &["digital signature", "server auth"],
     seconds: None,
 };
@@ -155,8 +148,7 @@ fn verify_chain(request: &Csr, anchors: &str, now: OffsetDateTime) -> Vec<Certif
     let chain = pem::certificates(&text.unwrap_or_else(|| panic!("{status:?}"))).unwrap();
     let (leaf, intermediates) = chain.split_first().unwrap();
     let anchors = pem::certificates(anchors.as_bytes()).unwrap();
-    let anchors: Vec<_> =
-        anchors.iter().map(|anchor| anchor_from_trusted_cert(anchor).unwrap()).collect();
+    let anchors: Vec<_> = anchors.iter().map(|anchor| anchor_from_trusted_cert(anchor).unwrap()).collect();
     let seconds = Duration::from_secs(now.unix_timestamp().try_into().unwrap());
     let now = rustls_pki_types::UnixTime::since_unix_epoch(seconds);
     EndEntityCert::try_from(leaf)
@@ -205,8 +197,7 @@ async fn every_kind_of_ca_issues_what_verifies() {
         let made = std::fs::read(site.files.path().join(&kind).join("ca.crt")).unwrap();
         let made = Certificate::from_pem(&made).unwrap();
         assert_eq!(made.common_name(), Some(signer.as_str()));
-        let bundle =
-            site.wait_until_published(&format!("example.com:{kind}:anchors"), &[&made]).await;
+        let bundle = site.wait_until_published(&format!("example.com:{kind}:anchors"), &[&made]).await;
         let request = site.wait_until_settled(&kind).await;
         let chain = verify_chain(&request, &bundle.spec.trust_bundle, now);
         assert_eq!(chain.len(), 1, "nobody needs what vouches for itself");
@@ -256,33 +247,13 @@ async fn what_the_profile_does_not_allow_is_refused_by_name() {
     let site = SignerFixture::start_in(files, WEB).await;
     let api = site.requests();
     let table: [(&str, CsrTemplate<'_>, &str); 9] = [
-        (
-            "cn",
-            CsrTemplate { subject: "CN=example.com", ..GOOD },
-            "common name \"example.com\" is not",
-        ),
+        ("cn", CsrTemplate { subject: "CN=example.com", ..GOOD }, "common name \"example.com\" is not"),
         ("o", CsrTemplate { subject: "O=admins,O=web", ..GOOD }, "organization \"admins\" is not"),
-        (
-            "ou",
-            CsrTemplate { subject: "OU=x,CN=a.example.com", ..GOOD },
-            "attribute 2.5.4.11 (\"x\")",
-        ),
-        (
-            "dns",
-            CsrTemplate { names: &["DNS:a.b.example.com"], ..GOOD },
-            "DNS name \"a.b.example.com\"",
-        ),
+        ("ou", CsrTemplate { subject: "OU=x,CN=a.example.com", ..GOOD }, "attribute 2.5.4.11 (\"x\")"),
+        ("dns", CsrTemplate { names: &["DNS:a.b.example.com"], ..GOOD }, "DNS name \"a.b.example.com\""),
         ("ip", CsrTemplate { names: &["IP:11.0.0.1"], ..GOOD }, "IP address \"11.0.0.1\" is not"),
-        (
-            "mail",
-            CsrTemplate { names: &["EMAIL:a@b.c"], ..GOOD },
-            "e-mail address \"a@b.c\" is not",
-        ),
-        (
-            "uri",
-            CsrTemplate { names: &["URI:spiffe://b.c/d"], ..GOOD },
-            "URI \"spiffe://b.c/d\" is not",
-        ),
+        ("mail", CsrTemplate { names: &["EMAIL:a@b.c"], ..GOOD }, "e-mail address \"a@b.c\" is not"),
+        ("uri", CsrTemplate { names: &["URI:spiffe://b.c/d"], ..GOOD }, "URI \"spiffe://b.c/d\" is not"),
         ("usage", CsrTemplate { usages: &["client auth"], ..GOOD }, "usage \"client auth\" is not"),
         (
             "lacks",
@@ -306,8 +277,7 @@ async fn what_the_profile_does_not_allow_is_refused_by_name() {
     let issued = Certificate::from_pem(&text).unwrap().validity();
     assert_eq!(issued.not_after() - issued.not_before(), time::Duration::days(2));
     let metrics = site.world.metrics();
-    let count =
-        |line: &&str| line.starts_with("windlass_signer_failed_total{signer=\"example.com/web\"}");
+    let count = |line: &&str| line.starts_with("windlass_signer_failed_total{signer=\"example.com/web\"}");
     let failed = metrics.lines().find(count).unwrap().rsplit_once(' ').unwrap().1;
     assert!(failed.parse::<u32>().unwrap() >= 9, "{failed}");
     site.world.shut_down().await;
@@ -360,8 +330,7 @@ async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
     GOOD.create(&api, "waits").await;
     // Before its anchor is published, the reason is another one.
     let expired = |request: Option<&Csr>| {
-        let condition =
-            request.and_then(|request| condition(request, "windlass.dev/SigningDelayed"));
+        let condition = request.and_then(|request| condition(request, "windlass.dev/SigningDelayed"));
         condition.is_some_and(|delayed| delayed.reason.as_deref() == Some("SignerExpired"))
     };
     wait_until(&api, "waits", "be delayed by the expired CA", expired).await;
@@ -427,9 +396,8 @@ async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
     for (key, value) in labels {
         assert_eq!(bundle.labels().get(key).map(String::as_str), Some(value));
     }
-    let patch = |patch| async {
-        bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
-    };
+    let patch =
+        |patch| async { bundles.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap() };
     write_ca(site.files.path(), &new, &[]);
     let both = site.wait_until_published(name, &[new.certificate(), old.certificate()]).await;
     assert!(both.annotations()["windlass.dev/anchors"].contains("retainUntil"));
@@ -482,8 +450,7 @@ async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
     let event = site.events("ForeignTrustBundle").await.remove(0);
     assert_eq!(event.regarding.unwrap().name.as_deref(), Some(name));
     let gauge = |value| {
-        let line =
-            format!("windlass_signer_bundle_conflict{{signer=\"example.com/mine\"}} {value}");
+        let line = format!("windlass_signer_bundle_conflict{{signer=\"example.com/mine\"}} {value}");
         site.world.metrics().lines().any(|l| l == line)
     };
     assert!(gauge(1));

@@ -18,12 +18,9 @@ async fn dependents_follow_their_owner() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;
-    let b = world
-        .create_config_map(json!({"name": "b", "ownerReferences": [owner_reference(&a, false)]}))
-        .await;
-    world
-        .create_config_map(json!({"name": "c", "ownerReferences": [owner_reference(&b, false)]}))
-        .await;
+    let b =
+        world.create_config_map(json!({"name": "b", "ownerReferences": [owner_reference(&a, false)]})).await;
+    world.create_config_map(json!({"name": "c", "ownerReferences": [owner_reference(&b, false)]})).await;
     world.delete_config_map("a", DeleteParams::default()).await;
     wait_until_removed(&maps, "b").await;
     wait_until_removed(&maps, "c").await;
@@ -68,9 +65,7 @@ async fn in_the_foreground_the_owner_goes_last() {
     let mut held = json!({"name": "held", "ownerReferences": [owner_reference(&a, true)]});
     held["finalizers"] = json!(["example.com/hold"]);
     world.create_config_map(held).await;
-    world
-        .create_config_map(json!({"name": "free", "ownerReferences": [owner_reference(&a, false)]}))
-        .await;
+    world.create_config_map(json!({"name": "free", "ownerReferences": [owner_reference(&a, false)]})).await;
     world.delete_config_map("a", DeleteParams::foreground()).await;
     wait_until(&maps, "held", "be deleted", |held| {
         held.is_some_and(|held| held.metadata.deletion_timestamp.is_some())
@@ -106,9 +101,8 @@ async fn a_circle_of_owners_comes_apart() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;
-    let b = world
-        .create_config_map(json!({"name": "b", "ownerReferences": [owner_reference(&a, true)]}))
-        .await;
+    let b =
+        world.create_config_map(json!({"name": "b", "ownerReferences": [owner_reference(&a, true)]})).await;
     let close = Patch::Merge(json!({"metadata": {"ownerReferences": [owner_reference(&b, true)]}}));
     maps.patch("a", &PatchParams::default(), &close).await.unwrap();
     world.delete_config_map("a", DeleteParams::foreground()).await;
@@ -126,8 +120,7 @@ async fn an_owner_that_never_was_counts_as_gone() {
     world.create_config_map(json!({"name": "b", "ownerReferences": [impostor]})).await;
     wait_until_removed(&maps, "b").await;
     world.create_namespace("team").await;
-    let elsewhere =
-        json!({"metadata": {"name": "c", "ownerReferences": [owner_reference(&a, false)]}});
+    let elsewhere = json!({"metadata": {"name": "c", "ownerReferences": [owner_reference(&a, false)]}});
     let team: Api<ConfigMap> = world.api("team");
     team.create(&PostParams::default(), &object(elsewhere)).await.unwrap();
     wait_until_removed(&team, "c").await;
@@ -139,12 +132,10 @@ async fn what_is_in_doubt_stays() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let nodes: Api<Node> = Api::all(world.client.clone());
-    let unknown =
-        json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": ABSENT});
+    let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing", "name": "t", "uid": ABSENT});
     world.create_config_map(json!({"name": "unknown", "ownerReferences": [unknown]})).await;
     let a = world.create_config_map(json!({"name": "a"})).await;
-    let node =
-        json!({"metadata": {"name": "node", "ownerReferences": [owner_reference(&a, false)]}});
+    let node = json!({"metadata": {"name": "node", "ownerReferences": [owner_reference(&a, false)]}});
     nodes.create(&PostParams::default(), &object(node)).await.unwrap();
     world.delete_config_map("a", DeleteParams::default()).await;
     // A later entry in the queue shows that these were processed.
@@ -161,9 +152,7 @@ async fn owners_that_went_while_nobody_looked_are_missed_at_the_start() {
     let mut world = TestCluster::without_controllers().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;
-    world
-        .create_config_map(json!({"name": "b", "ownerReferences": [owner_reference(&a, false)]}))
-        .await;
+    world.create_config_map(json!({"name": "b", "ownerReferences": [owner_reference(&a, false)]})).await;
     world.delete_config_map("a", DeleteParams::default()).await;
     world.run_controllers();
     wait_until_removed(&maps, "b").await;

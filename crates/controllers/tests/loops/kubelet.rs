@@ -54,9 +54,7 @@ async fn a_kubelet_joins_as_it_does_in_kubernetes() {
     create_bootstrap_token(&world).await;
     world.run_controllers_with(ControllerOptions {
         approve_kubelet_serving: true,
-        built_in: KubernetesSigner::ALL
-            .map(|signer| BuiltInSigner { signer, ca: ca.clone() })
-            .to_vec(),
+        built_in: KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec(),
         ..ControllerOptions::new(system_clock())
     });
     let mut kubelet = RecordedKubelet::new(world.server().clone());
@@ -163,8 +161,7 @@ impl RecordedKubelet {
             let body = body.collect().await.unwrap().to_bytes();
             let answer = String::from_utf8_lossy(&body).into_owned();
             let asked = format!("{} {path}", text("method"));
-            self.differences
-                .push(format!("{asked}: {status} instead of {}: {answer}", step["status"]));
+            self.differences.push(format!("{asked}: {status} instead of {}: {answer}", step["status"]));
             return;
         }
         if path.contains("watch=true") {
@@ -236,10 +233,8 @@ impl RecordedKubelet {
             return body.into();
         }
         let (magic, message) = body.split_at(4);
-        let message =
-            wire::replace_field(message, &[RAW, METADATA, RESOURCE_VERSION], self.lease.as_bytes());
-        let message =
-            wire::replace_field(&message, &[RAW, METADATA, CREATION_TIMESTAMP], &self.created);
+        let message = wire::replace_field(message, &[RAW, METADATA, RESOURCE_VERSION], self.lease.as_bytes());
+        let message = wire::replace_field(&message, &[RAW, METADATA, CREATION_TIMESTAMP], &self.created);
         [magic, &message].concat().into()
     }
 
@@ -268,8 +263,7 @@ impl RecordedKubelet {
     /// Reads a watch as far as the kubelet does before it continues.
     async fn open_watch(&mut self, path: &str, body: ResponseBody) {
         let things = path.split('?').next().unwrap().to_owned();
-        let mut watch =
-            OpenWatch { path: things, body, pending: Vec::new(), version: String::new() };
+        let mut watch = OpenWatch { path: things, body, pending: Vec::new(), version: String::new() };
         if watch.path.ends_with("/certificatesigningrequests") {
             let found = watch.wait_for_event(|event| event.pointer(CERTIFICATE).is_some()).await;
             let ByteString(text) = object(found.pointer(CERTIFICATE).unwrap().clone());

@@ -70,8 +70,7 @@ async fn a_finalizer_keeps_the_namespace_and_says_so() {
     let told = |found: Option<&Namespace>| {
         condition(found, "NamespaceFinalizersRemaining").is_some_and(|c| c.status == "True")
     };
-    let held =
-        wait_until(&world.namespaces(), "team", "say what it waits for", told).await.unwrap();
+    let held = wait_until(&world.namespaces(), "team", "say what it waits for", told).await.unwrap();
     let words = |kind| {
         let c = condition(Some(&held), kind).unwrap();
         format!("{} {}: {}", c.status, c.reason.unwrap(), c.message.unwrap())

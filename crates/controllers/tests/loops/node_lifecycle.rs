@@ -70,13 +70,11 @@ async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
         ..ControllerOptions::new(system_clock())
     });
     let renewing = tokio::spawn(renew(leases.clone(), "n1"));
-    let lost =
-        wait_until(&nodes, "n2", "become Unknown", has_ready_status("Unknown")).await.unwrap();
+    let lost = wait_until(&nodes, "n2", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     let ready_now = ready(Some(&lost)).unwrap();
     assert_eq!(ready_now.reason.as_deref(), Some("NodeStatusUnknown"));
     assert_eq!(ready_now.message.as_deref(), Some("Kubelet stopped posting node status."));
-    let never =
-        wait_until(&nodes, "never", "become Unknown", has_ready_status("Unknown")).await.unwrap();
+    let never = wait_until(&nodes, "never", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     let never = ready(Some(&never)).unwrap();
     assert_eq!(never.reason.as_deref(), Some("NodeStatusNeverUpdated"));
     let conditions = lost.status.unwrap().conditions.unwrap();
@@ -104,11 +102,9 @@ async fn a_node_whose_lease_expires_becomes_unknown_and_comes_back() {
 async fn nothing_is_written_while_nothing_changes() {
     let mut world = TestCluster::without_controllers().await;
     let (nodes, _) = register(&world, "n1").await;
-    let options =
-        || ControllerOptions { node_monitor: MONITOR, ..ControllerOptions::new(system_clock()) };
+    let options = || ControllerOptions { node_monitor: MONITOR, ..ControllerOptions::new(system_clock()) };
     world.run_controllers_with(options());
-    let lost =
-        wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await.unwrap();
+    let lost = wait_until(&nodes, "n1", "become Unknown", has_ready_status("Unknown")).await.unwrap();
     // A new leader reaches the same verdict and does not write a node that is already marked.
     world.stop_controllers().await;
     world.run_controllers_with(options());

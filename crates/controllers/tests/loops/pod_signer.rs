@@ -30,16 +30,11 @@ use crate::fixture::{TestCluster, object};
 
 const SIGNER: &str = "example.com/workloads";
 const DOCS: &str = include_str!("../../../../docs/pod-certificates.md");
-const P256: &[u8] =
-    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
-const P384: &[u8] =
-    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p384.stub.der");
-const P521: &[u8] =
-    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p521.stub.der");
-const ED25519: &[u8] =
-    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-ed25519.stub.der");
-const RSA3072: &[u8] =
-    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-rsa3072.stub.der");
+const P256: &[u8] = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
+const P384: &[u8] = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p384.stub.der");
+const P521: &[u8] = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p521.stub.der");
+const ED25519: &[u8] = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-ed25519.stub.der");
+const RSA3072: &[u8] = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-rsa3072.stub.der");
 const RSA4096: &[u8] = include_bytes!("fixtures/pod-rsa4096.stub.der");
 
 /// An intermediate CA in files, and signers that use it.
@@ -120,12 +115,7 @@ async fn create_service(world: &TestCluster, name: &str, app: &str) {
 }
 
 /// Creates a certificate request for a pod.
-async fn create_request(
-    world: &TestCluster,
-    name: &str,
-    pod: &Pod,
-    changes: Value,
-) -> DynamicObject {
+async fn create_request(world: &TestCluster, name: &str, pod: &Pod, changes: Value) -> DynamicObject {
     let mut spec = json!({
         "signerName": SIGNER,
         "podName": pod.name_any(),
@@ -167,8 +157,7 @@ async fn wait_for_answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject
     };
     let waiting = kube::runtime::wait::await_condition(api.clone(), name, is_answered);
     let answered = tokio::time::timeout(Duration::from_secs(60), waiting).await;
-    let request =
-        answered.unwrap_or_else(|_| panic!("{name} was to be answered")).unwrap().unwrap();
+    let request = answered.unwrap_or_else(|_| panic!("{name} was to be answered")).unwrap().unwrap();
     let condition = &request.data["status"]["conditions"][0];
     let told = ["type", "reason", "message"].map(|f| condition[f].as_str().unwrap().to_owned());
     (request, told)
@@ -194,11 +183,7 @@ async fn wait_for_event(world: &TestCluster, name: &str, reason: &str) -> Event 
 }
 
 /// Verifies an issued certificate as client and as server of these names; returns the leaf.
-fn verify(
-    request: &DynamicObject,
-    ca: &CaSource,
-    names: &[&str],
-) -> windlass_pki::ForeignCertificate {
+fn verify(request: &DynamicObject, ca: &CaSource, names: &[&str]) -> windlass_pki::ForeignCertificate {
     let text = request.data["status"]["certificateChain"].as_str().unwrap();
     let chain: Vec<CertificateDer<'_>> = pem::certificates(text.as_bytes()).unwrap();
     let (leaf, rest) = chain.split_first().unwrap();
@@ -256,11 +241,8 @@ async fn every_key_gets_a_certificate_that_verifies() {
 #[tokio::test]
 async fn certificates_last_as_long_as_both_allow() {
     let world = TestCluster::without_controllers().await;
-    let signing = PodSignerFixture::new().start(
-        &world.client,
-        "v1",
-        "trustDomain: example.com, maxDuration: 30h",
-    );
+    let signing =
+        PodSignerFixture::new().start(&world.client, "v1", "trustDomain: example.com, maxDuration: 30h");
     let pod = create_pod(&world, "web-0").await;
     // Requested lifetime, and in seconds: lifetime and time until renewal.
     for (name, asked, life, renewal) in [
@@ -289,8 +271,7 @@ async fn certificates_last_as_long_as_both_allow() {
 async fn what_is_not_signed_is_denied_and_harms_nobody() {
     let world = TestCluster::without_controllers().await;
     let mut signing = PodSignerFixture::new();
-    let picky =
-        "trustDomain: example.com, keyTypes: [ECDSAP384], serviceAccounts: [default/frontend]";
+    let picky = "trustDomain: example.com, keyTypes: [ECDSAP384], serviceAccounts: [default/frontend]";
     let elsewhere = "trustDomain: example.com, namespaces: [web]";
     let signers = [(SIGNER, picky), ("example.com/elsewhere", elsewhere)];
     signing.add(&world.client, "v1", &signers);
@@ -302,11 +283,7 @@ async fn what_is_not_signed_is_denied_and_harms_nobody() {
     let note = json!({"example.com/note": "x"});
     let table = [
         ("type", stub(P256), "UnsupportedKeyType"),
-        (
-            "note",
-            with(stub(P384), "unverifiedUserAnnotations", note),
-            "InvalidUnverifiedUserAnnotations",
-        ),
+        ("note", with(stub(P384), "unverifiedUserAnnotations", note), "InvalidUnverifiedUserAnnotations"),
         ("who", with(stub(P384), "serviceAccountName", json!("admin")), "NotPermitted"),
         ("where", with(stub(P384), "signerName", json!("example.com/elsewhere")), "NotPermitted"),
     ];
@@ -409,8 +386,7 @@ async fn create_documented_pod(world: &TestCluster) -> Pod {
         "spec": {"selector": {"app": "web"}, "ports": [{"port": 443}]},
     }));
     world.api::<Service>("web").create(&PostParams::default(), &service).await.unwrap();
-    let pod: Pod =
-        serde_saphyr::from_str(documentation_example("apiVersion: v1\nkind: Pod\n")).unwrap();
+    let pod: Pod = serde_saphyr::from_str(documentation_example("apiVersion: v1\nkind: Pod\n")).unwrap();
     world.api::<Pod>("web").create(&PostParams::default(), &pod).await.unwrap()
 }
 
@@ -426,8 +402,7 @@ fn metric_value(world: &TestCluster, name: &str) -> u64 {
 
 #[tokio::test]
 async fn the_documented_file_is_all_it_takes() {
-    let (mut world, files) =
-        (TestCluster::without_controllers().await, tempfile::tempdir().unwrap());
+    let (mut world, files) = (TestCluster::without_controllers().await, tempfile::tempdir().unwrap());
     let file = files.path().join("signers.yaml");
     std::fs::write(&file, documentation_example(SIGNERS)).unwrap();
     let mut options = windlass_controllers::ControllerOptions::new(clock());
@@ -435,9 +410,7 @@ async fn the_documented_file_is_all_it_takes() {
     let ca = options.custom[0].ca.clone();
     world.run_controllers_with(options);
     let pod = create_documented_pod(&world).await;
-    for (name, key) in
-        [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyType::Ed25519))]
-    {
+    for (name, key) in [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyType::Ed25519))] {
         create_request(&world, name, &pod, key).await;
         let (request, told) = wait_for_answer(&requests(&world, "web"), name).await;
         assert_eq!(told[0], "Issued", "{told:?}");
@@ -463,14 +436,12 @@ async fn the_documented_permissions_are_enough() {
     let custom = signers.unwrap().signers.remove(0);
     let signing = PodSignerFixture::new();
     let signer = CustomSigner::new(custom, signing.ca.clone());
-    let (client, mut loops) =
-        (world.client_as("windlass", &["system:authenticated"]), JoinSet::new());
+    let (client, mut loops) = (world.client_as("windlass", &["system:authenticated"]), JoinSet::new());
     let metrics = MetricFamilies::unregistered();
     loops.spawn(pods::run(client, resource("v1"), vec![signer], clock(), metrics));
 
     // First all rules but one, then all.
-    let role =
-        documentation_example("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
+    let role = documentation_example("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");
     let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
     let signs = |rule: &k8s_openapi::api::rbac::v1::PolicyRule| rule.verbs == ["sign"];
     let mut less = role.clone();

@@ -127,8 +127,7 @@ async fn an_immutable_map_is_told_of_and_left() {
     site.world.run_controllers_with(options);
     let selector = format!("involvedObject.uid={}", stuck.uid().unwrap());
     let events = site.world.api::<Event>("default");
-    let told =
-        || async { events.list(&ListParams::default().fields(&selector)).await.unwrap().items };
+    let told = || async { events.list(&ListParams::default().fields(&selector)).await.unwrap().items };
     let waiting = async {
         while told().await.is_empty() {
             tokio::task::yield_now().await;

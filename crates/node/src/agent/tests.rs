@@ -43,8 +43,7 @@ async fn it_ends_when_told_to_and_lets_nobody_else_in() {
     while !crate::status_file::is_running(&pki).unwrap() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let other =
-        AgentOptions { node_name: "n1".into(), ..AgentOptions::new("k".into(), pki.clone()) };
+    let other = AgentOptions { node_name: "n1".into(), ..AgentOptions::new("k".into(), pki.clone()) };
     let error = run(other, shutdown).await.unwrap_err();
     assert!(matches!(error, RunError::Lock(LockError::Held { .. })), "{error}");
     down.send_replace(true);
@@ -55,11 +54,7 @@ async fn it_ends_when_told_to_and_lets_nobody_else_in() {
 #[tokio::test]
 async fn a_certificate_on_disk_is_enough_to_begin() {
     let (place, options) = test_options();
-    let store = CertStore::new(
-        &options.cert_dir,
-        CertificatePurpose::Client.prefix(),
-        FileSystem::default(),
-    );
+    let store = CertStore::new(&options.cert_dir, CertificatePurpose::Client.prefix(), FileSystem::default());
     let from = OffsetDateTime::now_utc() - time::Duration::hours(1);
     store.save(&client_identity(from), from).unwrap();
     let server = "https://127.0.0.1:1";
@@ -114,20 +109,16 @@ fn a_node_is_ready_with_a_certificate_and_a_heartbeat() {
 
 #[test]
 fn pending_request_takes_precedence_over_earlier_failure() {
-    let trouble = Some(CertificateFailure {
-        cause: FailureCause::Unreachable,
-        message: "nobody there".into(),
-    });
-    let waiting =
-        ManagerActivity::Waiting { request: "r".into(), stage: CsrStage::Signature, since: START };
+    let trouble =
+        Some(CertificateFailure { cause: FailureCause::Unreachable, message: "nobody there".into() });
+    let waiting = ManagerActivity::Waiting { request: "r".into(), stage: CsrStage::Signature, since: START };
     let pausing = ManagerActivity::Pausing { until: START };
     for (doing, trouble, wanted) in [
         (waiting, trouble.clone(), "r has been waiting to be signed since 2026-03-01T12:00:00Z"),
         (pausing.clone(), trouble, "nobody there"),
         (pausing, None, "retrying at 2026-03-01T12:00:00Z"),
     ] {
-        let report =
-            NodeCertificateReport { doing, trouble, ..report(CertificatePurpose::Client, None) };
+        let report = NodeCertificateReport { doing, trouble, ..report(CertificatePurpose::Client, None) };
         assert_eq!(failure_message(&report), wanted);
     }
 }

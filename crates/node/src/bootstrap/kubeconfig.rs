@@ -81,8 +81,7 @@ impl ParsedKubeconfig {
     /// Returns how its user authenticates, if the credential is usable.
     pub fn user(&self, files: &FileSystem, now: OffsetDateTime) -> Result<KubeconfigUser, String> {
         let user = &self.user;
-        let has_certificate =
-            user.client_certificate.is_some() || user.client_certificate_data.is_some();
+        let has_certificate = user.client_certificate.is_some() || user.client_certificate_data.is_some();
         if !has_certificate {
             let other = user.token.as_ref().map(|_| ()).is_some()
                 || user.token_file.is_some()
@@ -116,11 +115,7 @@ impl ParsedKubeconfig {
 }
 
 /// Reads a certificate or key from the kubeconfig or from a file.
-fn part(
-    data: Option<&str>,
-    file: Option<&str>,
-    files: &FileSystem,
-) -> Result<Zeroizing<Vec<u8>>, String> {
+fn part(data: Option<&str>, file: Option<&str>, files: &FileSystem) -> Result<Zeroizing<Vec<u8>>, String> {
     if let Some(data) = data.filter(|data| !data.is_empty()) {
         let decoded = STANDARD.decode(data.trim());
         return decoded.map(Zeroizing::new).map_err(|_| "has data that is no base64".into());

@@ -115,10 +115,7 @@ fn begins_with_the_best_credential_there_is() {
         (
             "files that are not there",
             &|place| {
-                place.write_kubeconfig(
-                    "kubeconfig",
-                    json!({"client-certificate": "x", "client-key": "x"}),
-                );
+                place.write_kubeconfig("kubeconfig", json!({"client-certificate": "x", "client-key": "x"}));
                 place.write_kubeconfig("bootstrap", token());
             },
             InitialCredential::Bootstrap,
@@ -258,8 +255,7 @@ fn a_node_that_begins_anew_may_do_so_elsewhere() {
     let place = BootstrapFixture::new();
     place.write_kubeconfig("bootstrap", token());
     place.boot().write_kubeconfig(START).unwrap();
-    let url =
-        |place: &BootstrapFixture| place.boot().server().unwrap().server().unwrap().to_owned();
+    let url = |place: &BootstrapFixture| place.boot().server().unwrap().server().unwrap().to_owned();
     place.write_kubeconfig_with("bootstrap", "https://192.0.2.2:6443", token());
     // Not written while its certificate is valid.
     place.store().save(&client_identity(START), START).unwrap();

@@ -7,8 +7,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 
 /// kubelet writes local time; UTC has no repeated hour.
-const STAMP: &[BorrowedFormatItem<'_>] =
-    format_description!("[year]-[month]-[day]-[hour]-[minute]-[second]");
+const STAMP: &[BorrowedFormatItem<'_>] = format_description!("[year]-[month]-[day]-[hour]-[minute]-[second]");
 const STAMP_SHAPE: &str = "0000-00-00-00-00-00";
 
 /// File names of one purpose in the certificate directory.

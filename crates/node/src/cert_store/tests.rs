@@ -163,11 +163,7 @@ fn a_key_is_kept_until_its_certificate_is_stored() {
     let store = store(&dir);
     let key = store.load_or_create_key(None, START).unwrap();
     let public = key.public_key().clone();
-    assert_eq!(
-        store.load_or_create_key(None, START).unwrap().public_key(),
-        &public,
-        "it is used again"
-    );
+    assert_eq!(store.load_or_create_key(None, START).unwrap().public_key(), &public, "it is used again");
     // A certificate for another key does not remove it.
     store.save(&client_identity(START), START).unwrap();
     assert_eq!(store.load_or_create_key(None, START).unwrap().public_key(), &public);
@@ -236,13 +232,12 @@ fn a_disk_that_fails_leaves_the_old_certificate() {
             store(&dir).save(&old, START - Duration::HOUR).unwrap();
             let breaking = FailingDisk::fail_at(at, DiskFailure::Fail(kind));
             let failing = CertStore::new(&dir.path().join("pki"), PREFIX, breaking.files());
-            let saved =
-                failing.load_or_create_key(Some(old.key().public_key()), START).map(|key| {
-                    let new = CertificateFixture::client(START).identity(key);
-                    let saved = failing.save(&new, START);
-                    check(&dir, Some(&old), &new, &format!("{kind} at {at}"));
-                    saved.is_ok()
-                });
+            let saved = failing.load_or_create_key(Some(old.key().public_key()), START).map(|key| {
+                let new = CertificateFixture::client(START).identity(key);
+                let saved = failing.save(&new, START);
+                check(&dir, Some(&old), &new, &format!("{kind} at {at}"));
+                saved.is_ok()
+            });
             if !breaking.was_hit() {
                 assert!(at > 8 && saved.unwrap(), "{at} operations");
                 break;

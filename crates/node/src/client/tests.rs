@@ -71,8 +71,7 @@ impl RecordingTlsServer {
                             Ok::<_, kube::Error>(Response::new(Full::new(Bytes::from("{}"))))
                         }
                     });
-                    let _ =
-                        http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                     ended.lock().unwrap().push(number);
                 });
             }

@@ -16,27 +16,15 @@ const MINUTE: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(15 * 60);
 
 fn signer() -> Signer {
-    Arc::new(|request| {
-        CertificateFixture::client(START).pem(&request.public_key().to_public_key().unwrap())
-    })
+    Arc::new(|request| CertificateFixture::client(START).pem(&request.public_key().to_public_key().unwrap()))
 }
 
 fn key() -> PrivateKey {
     PrivateKey::generate().unwrap()
 }
 
-async fn submit_with(
-    server: &ScriptedApi,
-    key: &PrivateKey,
-) -> Result<SubmittedCsr, CsrSubmitError> {
-    submit(
-        &server.client(),
-        CertificatePurpose::Client,
-        &CertificateTemplate::client("n1"),
-        key,
-        START,
-    )
-    .await
+async fn submit_with(server: &ScriptedApi, key: &PrivateKey) -> Result<SubmittedCsr, CsrSubmitError> {
+    submit(&server.client(), CertificatePurpose::Client, &CertificateTemplate::client("n1"), key, START).await
 }
 
 #[test]
@@ -91,8 +79,7 @@ async fn reports_server_errors() {
 
 #[tokio::test(start_paused = true)]
 async fn does_not_take_the_request_of_another() {
-    let other_key =
-        build_csr(&key(), &CertificateTemplate::client("n1").subject(), &AltNames::default());
+    let other_key = build_csr(&key(), &CertificateTemplate::client("n1").subject(), &AltNames::default());
     let mine = key();
     let write = |template: &CertificateTemplate| {
         STANDARD.encode(build_csr(&mine, &template.subject(), &template.names).unwrap())
@@ -102,11 +89,7 @@ async fn does_not_take_the_request_of_another() {
     let table = [
         ("/spec/signerName", json!("example.com/a"), "it is for the signer example.com/a"),
         ("/spec/request", json!(STANDARD.encode(other_key.unwrap())), "it is for another key"),
-        (
-            "/spec/request",
-            json!(write(&CertificateTemplate::client("n2"))),
-            "it is for another subject",
-        ),
+        ("/spec/request", json!(write(&CertificateTemplate::client("n2"))), "it is for another subject"),
         ("/spec/request", json!(write(&serving)), "it is for other names"),
         ("/spec/request", json!(STANDARD.encode("nothing")), "it cannot be read"),
         ("/status/certificate", json!(STANDARD.encode(old)), "its certificate has expired"),
@@ -125,16 +108,9 @@ async fn does_not_take_the_request_of_another() {
 async fn waits_for_what_comes() {
     type Expected = fn(&CsrOutcome) -> bool;
     let table: [(SigningPolicy, Expected); 5] = [
-        (
-            SigningPolicy::Sign(signer()),
-            |o| matches!(o, CsrOutcome::Issued(text) if !text.is_empty()),
-        ),
-        (SigningPolicy::Refuse("Denied"), |o| {
-            *o == CsrOutcome::Denied("Because: of the script".into())
-        }),
-        (SigningPolicy::Refuse("Failed"), |o| {
-            *o == CsrOutcome::Failed("Because: of the script".into())
-        }),
+        (SigningPolicy::Sign(signer()), |o| matches!(o, CsrOutcome::Issued(text) if !text.is_empty())),
+        (SigningPolicy::Refuse("Denied"), |o| *o == CsrOutcome::Denied("Because: of the script".into())),
+        (SigningPolicy::Refuse("Failed"), |o| *o == CsrOutcome::Failed("Because: of the script".into())),
         (SigningPolicy::Approve, |o| *o == CsrOutcome::TimedOut(CsrStage::Signature)),
         (SigningPolicy::Wait, |o| *o == CsrOutcome::TimedOut(CsrStage::Approval)),
     ];
@@ -165,10 +141,8 @@ async fn waits_for_what_comes() {
 #[tokio::test(start_paused = true)]
 async fn notices_that_its_request_is_another() {
     type Change = fn(&ScriptedApi, &str);
-    let change: [(Change, &str); 2] = [
-        (ScriptedApi::delete, "it was deleted"),
-        (ScriptedApi::replace, "it was replaced by another one"),
-    ];
+    let change: [(Change, &str); 2] =
+        [(ScriptedApi::delete, "it was deleted"), (ScriptedApi::replace, "it was replaced by another one")];
     for (change, expected) in change {
         // Without and during a watch.
         for watching in [false, true] {

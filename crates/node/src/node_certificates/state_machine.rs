@@ -15,8 +15,8 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::report::{
-    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity,
-    NodeCertificateReport, RotationNotice,
+    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity, NodeCertificateReport,
+    RotationNotice,
 };
 use windlass_runtime::rate_limit::TokenBucket;
 
@@ -56,12 +56,7 @@ enum RotationPhase {
     /// A request is being submitted.
     Asking { template: CertificateTemplate, key: RotationKey },
     /// A submitted request is pending.
-    Waiting {
-        template: CertificateTemplate,
-        request: String,
-        stage: CsrStage,
-        since: OffsetDateTime,
-    },
+    Waiting { template: CertificateTemplate, request: String, stage: CsrStage, since: OffsetDateTime },
     /// A certificate is being stored.
     Storing { template: CertificateTemplate, identity: Arc<CertificateKeyPair> },
     /// The next attempt is delayed after a failure or by the rate limit.
@@ -162,12 +157,7 @@ impl RotationStateMachine {
     }
 
     /// Handles an event and returns the actions to perform. `random` is from 0 to 1.
-    pub fn step(
-        &mut self,
-        event: RotationEvent,
-        now: ClockReading,
-        random: f64,
-    ) -> Vec<RotationAction> {
+    pub fn step(&mut self, event: RotationEvent, now: ClockReading, random: f64) -> Vec<RotationAction> {
         match event {
             RotationEvent::Tick => self.tick(now),
             RotationEvent::Template(template) => self.update_template(template, now),
@@ -208,9 +198,7 @@ impl RotationStateMachine {
                 ManagerActivity::Waiting { request: request.clone(), stage: *stage, since: *since }
             }
             RotationPhase::Storing { .. } => ManagerActivity::Storing,
-            RotationPhase::Pausing { announced, .. } => {
-                ManagerActivity::Pausing { until: *announced }
-            }
+            RotationPhase::Pausing { announced, .. } => ManagerActivity::Pausing { until: *announced },
         };
         NodeCertificateReport {
             purpose: self.purpose,
@@ -226,9 +214,9 @@ impl RotationStateMachine {
     fn tick(&mut self, now: ClockReading) -> Vec<RotationAction> {
         match &self.phase {
             RotationPhase::Idle => self.request_if_due(RotationKey::Kept, now),
-            RotationPhase::Pausing {
-                next: RotationStep::Begin(_) | RotationStep::Ask(_), ..
-            } if !self.is_due(now) => {
+            RotationPhase::Pausing { next: RotationStep::Begin(_) | RotationStep::Ask(_), .. }
+                if !self.is_due(now) =>
+            {
                 // The clock was wrong, or the names changed back.
                 self.phase = RotationPhase::Idle;
                 self.request_if_due(RotationKey::Kept, now)
@@ -250,9 +238,7 @@ impl RotationStateMachine {
     /// Resumes the step that was delayed.
     fn resume(&mut self, now: ClockReading) -> Vec<RotationAction> {
         match std::mem::replace(&mut self.phase, RotationPhase::Idle) {
-            RotationPhase::Pausing { next: RotationStep::Begin(key), .. } => {
-                self.request_if_due(key, now)
-            }
+            RotationPhase::Pausing { next: RotationStep::Begin(key), .. } => self.request_if_due(key, now),
             RotationPhase::Pausing { next: RotationStep::Ask(key), .. } => self.obtain(key, now),
             RotationPhase::Pausing { next: RotationStep::Store { template, identity }, .. } => {
                 self.store(template, identity)
@@ -321,9 +307,7 @@ impl RotationStateMachine {
         match &self.phase {
             RotationPhase::Idle => self.request_if_due(RotationKey::Kept, now),
             // The refused request was for another template.
-            RotationPhase::Pausing {
-                next: RotationStep::Begin(_) | RotationStep::Ask(_), ..
-            } => {
+            RotationPhase::Pausing { next: RotationStep::Begin(_) | RotationStep::Ask(_), .. } => {
                 self.retries.clear_transient();
                 self.retries.clear_refused();
                 self.phase = RotationPhase::Idle;
@@ -390,8 +374,7 @@ impl RotationStateMachine {
         // one.
         if let Some(lacking) = template.lacking(identity.leaf())
             && self.held.as_ref().is_some_and(|held| {
-                held.identity.is_valid_at(now.wall)
-                    && template.lacking(held.identity.leaf()).is_none()
+                held.identity.is_valid_at(now.wall) && template.lacking(held.identity.leaf()).is_none()
             })
         {
             let message = format!("the issued certificate lacks {lacking}; not using it");
@@ -446,12 +429,7 @@ impl RotationStateMachine {
         actions
     }
 
-    fn failed(
-        &mut self,
-        trouble: CertificateFailure,
-        now: ClockReading,
-        random: f64,
-    ) -> Vec<RotationAction> {
+    fn failed(&mut self, trouble: CertificateFailure, now: ClockReading, random: f64) -> Vec<RotationAction> {
         self.errors = self.errors.saturating_add(1);
         let mut actions = Vec::new();
         let next = match (std::mem::replace(&mut self.phase, RotationPhase::Idle), trouble.cause) {
@@ -460,10 +438,9 @@ impl RotationStateMachine {
                 RotationStep::Store { template, identity }
             }
             // The key could not be generated.
-            (
-                RotationPhase::Asking { key, .. },
-                FailureCause::DiskFull | FailureCause::DiskFailed,
-            ) => RotationStep::Ask(key),
+            (RotationPhase::Asking { key, .. }, FailureCause::DiskFull | FailureCause::DiskFailed) => {
+                RotationStep::Ask(key)
+            }
             (_, cause) => match key_after(cause) {
                 RotationKey::Fresh => RotationStep::Begin(RotationKey::Fresh),
                 RotationKey::Kept => RotationStep::Ask(RotationKey::Kept),
@@ -498,8 +475,7 @@ impl RotationStateMachine {
     fn pause(&mut self, pause: Duration, next: RotationStep, now: ClockReading) {
         let announced = time::Duration::try_from(pause).unwrap_or(time::Duration::HOUR);
         let announced = now.wall.checked_add(announced).unwrap_or(now.wall);
-        self.phase =
-            RotationPhase::Pausing { until: now.since.saturating_add(pause), announced, next };
+        self.phase = RotationPhase::Pausing { until: now.since.saturating_add(pause), announced, next };
     }
 }
 

@@ -104,9 +104,7 @@ async fn a_request_that_nobody_decides_is_not_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_refused_request_is_made_again_later_with_another_key() {
-    for (kind, cause) in
-        [("Denied", FailureCause::RequestDenied), ("Failed", FailureCause::RequestFailed)]
-    {
+    for (kind, cause) in [("Denied", FailureCause::RequestDenied), ("Failed", FailureCause::RequestFailed)] {
         let node = RotationTestNode::new();
         node.server.policy(SigningPolicy::Refuse(kind));
         let running = node.start();
@@ -141,11 +139,7 @@ async fn a_request_that_is_deleted_or_replaced_is_noticed() {
     node.server.delete(&name);
     running.until(trouble_is(FailureCause::RequestGone)).await;
     running.until(is_waiting).await;
-    assert_eq!(
-        node.server.names(),
-        std::slice::from_ref(&name),
-        "the same key makes the same name"
-    );
+    assert_eq!(node.server.names(), std::slice::from_ref(&name), "the same key makes the same name");
     node.server.replace(&name);
     running.until(is_pausing).await;
     running.until(is_waiting).await;
@@ -254,8 +248,7 @@ async fn recovers_after_long_absence() {
 async fn a_signer_that_drops_names_is_not_asked_all_day() {
     let mut node = RotationTestNode::new();
     node.purpose = CertificatePurpose::Serving;
-    let serving =
-        CertificateTemplate::serving("n1", ["n1".to_owned()], ["192.0.2.1".parse().unwrap()]);
+    let serving = CertificateTemplate::serving("n1", ["n1".to_owned()], ["192.0.2.1".parse().unwrap()]);
     node.templates.send_replace(serving);
     node.server.policy(SigningPolicy::Sign(node.forgetful_signer()));
     let running = node.start();
@@ -369,10 +362,7 @@ async fn a_full_disk_is_said_and_waited_for() {
         let running = node.start_on(breaking.files());
         running.until(trouble_is(cause)).await;
         let message = running.manager.report().trouble.unwrap().message;
-        assert!(
-            message.contains("cannot create") && message.contains("kubelet-client.key"),
-            "{message}"
-        );
+        assert!(message.contains("cannot create") && message.contains("kubelet-client.key"), "{message}");
         sleep(Duration::from_secs(3600)).await;
         assert_eq!(node.server.calls("create"), 0, "not without a key that is on disk");
         let current = running.manager.current().borrow().clone().unwrap();

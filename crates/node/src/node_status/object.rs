@@ -5,8 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::api::core::v1::{
-    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec,
-    NodeSystemInfo, Taint,
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeSpec, NodeSystemInfo, Taint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -88,9 +87,9 @@ impl HostInfo {
         };
         let mut conditions = conditions.into_iter().filter(others).collect::<Vec<_>>();
         conditions.push(ready(before, now));
-        let endpoints = self.port.map(|port| NodeDaemonEndpoints {
-            kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }),
-        });
+        let endpoints = self
+            .port
+            .map(|port| NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port: port.into() }) });
         let mut status = Map::new();
         status.insert("addresses".into(), json!(self.node_addresses()));
         status.insert("conditions".into(), json!(conditions));
@@ -102,8 +101,7 @@ impl HostInfo {
 
     fn node_addresses(&self) -> Vec<NodeAddress> {
         let address = |type_: &str, address: String| NodeAddress { type_: type_.into(), address };
-        let mut all: Vec<_> =
-            self.addresses.iter().map(|ip| address("InternalIP", ip.to_string())).collect();
+        let mut all: Vec<_> = self.addresses.iter().map(|ip| address("InternalIP", ip.to_string())).collect();
         all.push(address("Hostname", self.name.clone()));
         all
     }
@@ -115,8 +113,7 @@ impl HostInfo {
         // The lease is deleted with its Node, unless other owners are set.
         if let Some(uid) = uid {
             let others = lease.metadata.owner_references.take().unwrap_or_default();
-            let mut owners =
-                others.into_iter().filter(|one| one.kind != "Node").collect::<Vec<_>>();
+            let mut owners = others.into_iter().filter(|one| one.kind != "Node").collect::<Vec<_>>();
             owners.push(OwnerReference {
                 api_version: "v1".into(),
                 kind: "Node".into(),
@@ -159,9 +156,7 @@ pub fn is_ready(found: &Node) -> bool {
 /// Returns whether a kubelet reports for this Node.
 pub fn is_reported_by_kubelet(found: &Node) -> bool {
     let info = found.status.as_ref().and_then(|status| status.node_info.as_ref());
-    info.is_some_and(|info| {
-        !info.kubelet_version.is_empty() && !info.kubelet_version.contains(OURS)
-    })
+    info.is_some_and(|info| !info.kubelet_version.is_empty() && !info.kubelet_version.contains(OURS))
 }
 
 /// Returns whether a Windlass agent reports for this Node. A Node whose status was never written
@@ -332,10 +327,7 @@ mod tests {
     fn a_lease_belongs_to_its_node() {
         let first = host().lease(None, Some("u1"), START);
         let spec = first.spec.clone().unwrap();
-        assert_eq!(
-            (spec.holder_identity.as_deref(), spec.lease_duration_seconds),
-            (Some("n1"), Some(40))
-        );
+        assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("n1"), Some(40)));
         let later = host().lease(Some(first), Some("u2"), START + Duration::seconds(10));
         let owners = later.metadata.owner_references.clone().unwrap();
         assert_eq!(owners.len(), 1);
@@ -346,9 +338,8 @@ mod tests {
 
     #[test]
     fn names_come_from_addresses() {
-        let with = |addresses: Value| {
-            node(json!({"metadata": {"name": "n1"}, "status": {"addresses": addresses}}))
-        };
+        let with =
+            |addresses: Value| node(json!({"metadata": {"name": "n1"}, "status": {"addresses": addresses}}));
         let template = serving_template(&with(json!([
             {"type": "Hostname", "address": "n1"},
             {"type": "Hostname", "address": "192.0.2.9"},

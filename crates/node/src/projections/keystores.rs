@@ -90,10 +90,7 @@ impl KeystoreKind {
 }
 
 /// Returns the files of a volume with its keystores, or all reasons why they cannot be built.
-pub fn finish(
-    projection: &HostProjection,
-    payload: VolumePayload,
-) -> Result<VolumePayload, BlockedReason> {
+pub fn finish(projection: &HostProjection, payload: VolumePayload) -> Result<VolumePayload, BlockedReason> {
     let mut finished = restrict_key_access(projection, payload);
     let mut reasons = Vec::new();
     for KeystoreFile { path, kind } in &projection.stores {
@@ -152,8 +149,7 @@ fn build_keystore(
     let (bytes, mask) = match kind {
         KeystoreKind::Pkcs12Trust { trust, seal } => {
             let store = trust_store(trust, read(trust))?;
-            let password =
-                seal.as_ref().map(|(passphrase, _)| passphrase.password()).transpose()?;
+            let password = seal.as_ref().map(|(passphrase, _)| passphrase.password()).transpose()?;
             let protection = match (&password, seal) {
                 (Some(password), Some((_, profile))) => {
                     KeystoreProtection::Sealed { password, profile: *profile }

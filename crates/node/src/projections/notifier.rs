@@ -74,12 +74,7 @@ struct NotificationTask {
 impl Notifier {
     /// Records notifications in this directory, so that a restarted process completes outstanding
     /// ones.
-    pub fn new(
-        directory: PathBuf,
-        files: FileSystem,
-        clock: Clock,
-        counts: NotificationCounts,
-    ) -> Arc<Self> {
+    pub fn new(directory: PathBuf, files: FileSystem, clock: Clock, counts: NotificationCounts) -> Arc<Self> {
         let pauses = (Duration::from_secs(1), Duration::from_secs(60));
         Self::with_pauses(directory, files, clock, counts, pauses)
     }
@@ -109,9 +104,7 @@ impl Notifier {
         }
         // Notifications of an earlier process are unknown until the log has been read.
         let is_read = state.logs.contains_key(&projection.name);
-        if projection.notify.is_empty()
-            || (is_read && state.pending_notifications(&work).is_empty())
-        {
+        if projection.notify.is_empty() || (is_read && state.pending_notifications(&work).is_empty()) {
             return;
         }
         let wake = Arc::new(Notify::new());
@@ -155,12 +148,8 @@ impl Notifier {
 
     /// Notifies all targets until all succeeded, the rest is given up, or a newer version arrives.
     async fn notify_all(self: &Arc<Self>, work: &NotificationJob, wake: &Notify) {
-        let mut pending = self
-            .state()
-            .pending_notifications(work)
-            .into_iter()
-            .map(|due| (due, 0))
-            .collect::<Vec<_>>();
+        let mut pending =
+            self.state().pending_notifications(work).into_iter().map(|due| (due, 0)).collect::<Vec<_>>();
         let (mut pause, longest) = self.pauses;
         loop {
             let mut failed = Vec::new();
@@ -219,11 +208,8 @@ impl Notifier {
                 "failure"
             }
         };
-        let labels = [
-            ("projection", name.clone()),
-            ("kind", how.kind().to_owned()),
-            ("result", outcome.to_owned()),
-        ];
+        let labels =
+            [("projection", name.clone()), ("kind", how.kind().to_owned()), ("result", outcome.to_owned())];
         self.counts.get_or_create(&labels).inc();
         self.state().record_result(work, notification, outcome, result);
         if outcome == "success" {
@@ -297,11 +283,8 @@ impl NotifierState {
                 told.retain(&ids);
             }
             ("failure", Err(why)) => {
-                let untold = FailedNotification {
-                    projection: name.clone(),
-                    how: how.to_string(),
-                    reason: why,
-                };
+                let untold =
+                    FailedNotification { projection: name.clone(), how: how.to_string(), reason: why };
                 self.given_up.insert(key, (work.digest, untold));
             }
             _ => {}
@@ -324,9 +307,7 @@ async fn perform(how: &NotificationMethod, projection: &HostProjection) -> Resul
             tokio::task::spawn_blocking(send).await.unwrap_or_else(|error| Err(error.to_string()))
         }
         NotificationMethod::Command(arguments) => command::run(arguments, projection).await,
-        NotificationMethod::Http { url, method, headers } => {
-            http_request::send(url, method, headers).await
-        }
+        NotificationMethod::Http { url, method, headers } => http_request::send(url, method, headers).await,
     }
 }
 

@@ -29,11 +29,7 @@ const DEFAULT_NAMESPACE: &str = "default";
 const MAX_ID: i64 = i32::MAX as i64;
 
 /// Parses the text of `file`, and reads the password files that it names.
-pub fn parse(
-    file: &Path,
-    text: &[u8],
-    files: &FileSystem,
-) -> Result<Vec<HostProjection>, ConfigErrors> {
+pub fn parse(file: &Path, text: &[u8], files: &FileSystem) -> Result<Vec<HostProjection>, ConfigErrors> {
     parse_config(file, text, "Projections", "projections", |list| {
         let mut projections = Vec::new();
         for item in list.items()? {
@@ -98,9 +94,8 @@ fn parse_directory(field: &ConfigField<'_>, others: &[HostProjection]) -> Config
     if path.parent().is_none() {
         return Err(field.invalid("is the root directory; use a directory below it"));
     }
-    let overlaps = |other: &&HostProjection| {
-        path.starts_with(&other.directory) || other.directory.starts_with(&path)
-    };
+    let overlaps =
+        |other: &&HostProjection| path.starts_with(&other.directory) || other.directory.starts_with(&path);
     match others.iter().find(overlaps) {
         None => Ok(path),
         Some(other) => Err(field.invalid(format!(
@@ -135,11 +130,8 @@ fn parse_absolute_path(field: &ConfigField<'_>) -> ConfigResult<PathBuf> {
 /// rejected.
 fn parse_definition(field: &ConfigField<'_>) -> ConfigResult<VolumeDefinition> {
     let schema = Schema::get();
-    let id = schema
-        .lookup(VOLUME_TYPE)
-        .ok_or_else(|| field.error(format!("no schema for {VOLUME_TYPE}")))?;
-    let normal =
-        normalise(schema, id, field.to_json()).map_err(|error| field.error(error.to_string()))?;
+    let id = schema.lookup(VOLUME_TYPE).ok_or_else(|| field.error(format!("no schema for {VOLUME_TYPE}")))?;
+    let normal = normalise(schema, id, field.to_json()).map_err(|error| field.error(error.to_string()))?;
     let problem = |path: FieldPath, message: &str| {
         let (kind, message) = (CauseType::FieldValueForbidden, message.to_owned());
         FieldError { path, kind, message }

@@ -23,8 +23,5 @@ fn a_certificate_is_for_the_machine() {
     std::fs::write(&path, text).unwrap();
     let found = read(&path, &FileSystem::default()).unwrap();
     let names = AltNames { dns_names: vec!["a.example".into()], ..AltNames::default() };
-    assert_eq!(
-        found[0].certificate_subject(),
-        CertificateSubject::Host { common_name: None, names }
-    );
+    assert_eq!(found[0].certificate_subject(), CertificateSubject::Host { common_name: None, names });
 }

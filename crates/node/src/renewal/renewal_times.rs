@@ -87,8 +87,7 @@ mod tests {
 
     fn leaf(life: Duration) -> ForeignCertificate {
         let key = PrivateKey::generate().unwrap();
-        let signed =
-            CertificateFixture { until: START + life, ..CertificateFixture::client(START) };
+        let signed = CertificateFixture { until: START + life, ..CertificateFixture::client(START) };
         signed.certificate(key.public_key())
     }
 

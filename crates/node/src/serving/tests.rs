@@ -14,8 +14,7 @@ async fn start(door: ServingTransport) -> SocketAddr {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let pages: PageHandler =
-        Arc::new(|path| (path == "/healthz").then(|| (StatusCode::OK, "ok".to_owned())));
+    let pages: PageHandler = Arc::new(|path| (path == "/healthz").then(|| (StatusCode::OK, "ok".to_owned())));
     tokio::spawn(serve(listener, door, pages));
     address
 }
@@ -28,10 +27,7 @@ fn connector() -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-async fn connect_tls(
-    connector: &TlsConnector,
-    address: SocketAddr,
-) -> std::io::Result<TlsStream<TcpStream>> {
+async fn connect_tls(connector: &TlsConnector, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
     let stream = TcpStream::connect(address).await?;
     connector.connect(address.ip().into(), stream).await
 }
@@ -52,12 +48,9 @@ fn leaf(stream: &TlsStream<TcpStream>) -> Vec<u8> {
 async fn pages_are_read_and_nothing_else() {
     let address = start(ServingTransport::Plain).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    for (line, code) in [
-        ("GET /healthz", "200"),
-        ("HEAD /healthz", "200"),
-        ("GET /other", "404"),
-        ("POST /healthz", "404"),
-    ] {
+    for (line, code) in
+        [("GET /healthz", "200"), ("HEAD /healthz", "200"), ("GET /other", "404"), ("POST /healthz", "404")]
+    {
         let answer = send_request(&mut stream, line).await;
         assert!(answer.starts_with(&format!("HTTP/1.1 {code} ")), "{line}: {answer}");
     }

@@ -118,11 +118,7 @@ impl ObjectCache {
         }
     }
 
-    fn watcher<K: ProjectableObject>(
-        &self,
-        id: &ObjectId,
-        slot: &Arc<CachedObject<K>>,
-    ) -> ObjectWatcher<K> {
+    fn watcher<K: ProjectableObject>(&self, id: &ObjectId, slot: &Arc<CachedObject<K>>) -> ObjectWatcher<K> {
         ObjectWatcher {
             api: Api::namespaced(self.client.clone(), &id.namespace),
             id: id.clone(),

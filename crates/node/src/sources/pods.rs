@@ -60,9 +60,9 @@ impl PodCache {
                 let listed = listed.into_iter().collect::<BTreeMap<_, _>>();
                 let is_same = |known: &Arc<BTreeMap<String, Arc<Pod>>>| {
                     known.len() == listed.len()
-                        && listed.iter().all(|(uid, pod)| {
-                            known.get(uid).is_some_and(|known| Arc::ptr_eq(known, pod))
-                        })
+                        && listed
+                            .iter()
+                            .all(|(uid, pod)| known.get(uid).is_some_and(|known| Arc::ptr_eq(known, pod)))
                 };
                 if self.pods.as_ref().is_some_and(is_same) {
                     return false;

@@ -72,12 +72,7 @@ struct TokenSlot(Mutex<CredentialState<Zeroizing<String>>>);
 
 impl TokenManager {
     /// Creates a manager without tokens; `ensure` adds and refreshes them.
-    pub fn new(
-        client: Client,
-        clock: Clock,
-        random: RandomSource,
-        wakes: ChangeSender,
-    ) -> Arc<Self> {
+    pub fn new(client: Client, clock: Clock, random: RandomSource, wakes: ChangeSender) -> Arc<Self> {
         let asking = Arc::new(Semaphore::new(AT_A_TIME));
         Arc::new(Self { client, clock, random, wakes, kept: Mutex::default(), asking })
     }
@@ -103,8 +98,7 @@ impl TokenManager {
     /// Returns the current token, or why none is available.
     pub fn get(&self, id: &SourceId) -> CredentialState<Zeroizing<String>> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get(id)
-            .map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), |kept| kept.slot.get())
+        kept.get(id).map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), |kept| kept.slot.get())
     }
 
     /// Checks whether a token found on disk can be used, and for how long.
@@ -134,10 +128,8 @@ impl TokenManager {
             let slot = Arc::new(TokenSlot::new(CredentialState::Unavailable(NO_POD.into())));
             return ManagedToken { wanted, slot, _task: None };
         };
-        let first = old.map_or_else(
-            || CredentialState::Unavailable(NOT_YET.into()),
-            CredentialState::Available,
-        );
+        let first =
+            old.map_or_else(|| CredentialState::Unavailable(NOT_YET.into()), CredentialState::Available);
         let slot = Arc::new(TokenSlot::new(first));
         let keeper = TokenRefresher {
             api: Api::namespaced(self.client.clone(), namespace),
@@ -233,9 +225,7 @@ impl TokenRefresher {
     async fn run(self, standing: TokenValidity) {
         match standing {
             TokenValidity::Useless => {}
-            TokenValidity::Old => {
-                sleep(lifetime::JITTER.mul_f64((self.random)().clamp(0.0, 1.0))).await
-            }
+            TokenValidity::Old => sleep(lifetime::JITTER.mul_f64((self.random)().clamp(0.0, 1.0))).await,
             TokenValidity::Good(due) => self.wait_until(due).await,
         }
         let mut failures = 0;
@@ -245,12 +235,8 @@ impl TokenRefresher {
                     failures = 0;
                     self.slot.set(token);
                     self.wake();
-                    self.wait_until(RefreshDeadline::for_new_token(
-                        lasts,
-                        (self.clock)(),
-                        (self.random)(),
-                    ))
-                    .await;
+                    self.wait_until(RefreshDeadline::for_new_token(lasts, (self.clock)(), (self.random)()))
+                        .await;
                 }
                 Err(refusal) => {
                     let told = !refusal.early || failures >= LENIENT;
@@ -283,10 +269,8 @@ impl TokenRefresher {
         let _turn = self.asking.acquire().await;
         let params = PostParams::default();
         let asked = self.api.create_token_request(&self.service_account, &params, &self.request);
-        let refused = |why: &str, early| TokenRequestError {
-            why: format!("failed to fetch token: {why}"),
-            early,
-        };
+        let refused =
+            |why: &str, early| TokenRequestError { why: format!("failed to fetch token: {why}"), early };
         let TokenRequest { spec, status, .. } = match timeout(PATIENCE, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(kube::Error::Api(status))) => {

@@ -80,10 +80,8 @@ impl RotationTestNode {
         let began = self.began;
         Arc::new(move |request| {
             let from = START + began.elapsed();
-            let signed = CertificateFixture {
-                names: AltNames::default(),
-                ..CertificateFixture::client(from)
-            };
+            let signed =
+                CertificateFixture { names: AltNames::default(), ..CertificateFixture::client(from) };
             signed.pem(&request.public_key().to_public_key().unwrap())
         })
     }
@@ -164,10 +162,7 @@ impl RunningNodeManager {
     }
 
     /// Waits until the report satisfies the condition.
-    pub async fn until(
-        &self,
-        good: impl Fn(&crate::node_certificates::NodeCertificateReport) -> bool,
-    ) {
+    pub async fn until(&self, good: impl Fn(&crate::node_certificates::NodeCertificateReport) -> bool) {
         let mut reports = self.manager.reports();
         let waiting = reports.wait_for(|report| good(report));
         let waited = tokio::time::timeout(Duration::from_secs(40 * 86_400), waiting).await;

@@ -7,10 +7,7 @@ use crate::node_certificates::{CurrentCertificateReport, ManagerActivity, NodeCe
 use crate::template::CertificatePurpose;
 
 /// Returns the report of a manager with or without a certificate.
-pub fn report(
-    purpose: CertificatePurpose,
-    expires: Option<OffsetDateTime>,
-) -> NodeCertificateReport {
+pub fn report(purpose: CertificatePurpose, expires: Option<OffsetDateTime>) -> NodeCertificateReport {
     let held = expires.map(|expires| CurrentCertificateReport {
         common_name: "system:node:n1".into(),
         organizations: vec!["system:nodes".into()],

@@ -14,10 +14,7 @@ pub fn parse_selector(source: &NodeTrustSource) -> Option<BundleSelector> {
         return Some(BundleSelector::Name(source.name.clone()));
     }
     let labels = source.label_selector.as_ref().unwrap_or(&Value::Null);
-    Some(BundleSelector::Signer(
-        source.signer_name.clone(),
-        LabelSelector::from_object(labels).ok()?,
-    ))
+    Some(BundleSelector::Signer(source.signer_name.clone(), LabelSelector::from_object(labels).ok()?))
 }
 
 /// Returns the API resource of NodeTrust, for dynamic clients.

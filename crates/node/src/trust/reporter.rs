@@ -84,8 +84,7 @@ impl NodeTrustReporter {
     pub async fn run(self, mut reports: watch::Receiver<VolumeReports>) {
         let mut pauses = ReportRetryState::default();
         let (mut there, mut owner) = self.begin(&mut pauses).await;
-        let earlier =
-            there.as_ref().map(|there| PreviousReport::new(&there.status)).unwrap_or_default();
+        let earlier = there.as_ref().map(|there| PreviousReport::new(&there.status)).unwrap_or_default();
         self.settle(&mut reports, there.is_some()).await;
         let mut last = None::<Duration>;
         loop {
@@ -146,11 +145,7 @@ impl NodeTrustReporter {
     }
 
     /// Waits until a write or check is due.
-    async fn wait(
-        &self,
-        reports: &mut watch::Receiver<VolumeReports>,
-        there: &mut Option<StoredNodeTrust>,
-    ) {
+    async fn wait(&self, reports: &mut watch::Receiver<VolumeReports>, there: &mut Option<StoredNodeTrust>) {
         match timeout(LOOK.mul_f64(0.5 + (self.random)()), changed(reports)).await {
             Ok(()) => gather(reports, QUIET, RESTLESS).await,
             Err(_) => {
@@ -237,9 +232,7 @@ impl NodeTrustReporter {
         match written.map_err(|_| silence())? {
             Ok(answer) => Ok(StoredNodeTrust::new(answer, Some(status.clone()))),
             Err(Error::Api(said)) if said.code == 409 => Err(NodeTrustError::Changed),
-            Err(Error::Api(said)) if said.code == 404 && there.is_some() => {
-                Err(NodeTrustError::Changed)
-            }
+            Err(Error::Api(said)) if said.code == 404 && there.is_some() => Err(NodeTrustError::Changed),
             Err(error) => Err(NodeTrustError::from_client_error(&error)),
         }
     }
@@ -288,9 +281,7 @@ impl ReportRetryState {
         let (random, node) = ((reporter.random)(), &reporter.node);
         let pause = match failure {
             NodeTrustError::Changed if self.failures == 0 => Duration::ZERO,
-            NodeTrustError::Changed | NodeTrustError::Trouble(_) => {
-                TROUBLE.delay(self.failures, random)
-            }
+            NodeTrustError::Changed | NodeTrustError::Trouble(_) => TROUBLE.delay(self.failures, random),
             NodeTrustError::Absent(_) => ABSENT.mul_f64(0.5 + random),
         };
         self.failures = self.failures.saturating_add(1);

@@ -10,9 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use windlass_api::node_trust::limits;
 
-use crate::trust::object::{
-    NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text, parse_selector,
-};
+use crate::trust::object::{NodeTrustBundle, NodeTrustSource, NodeTrustStatus, digest_text, parse_selector};
 use crate::volume::trust_anchors::BundleSelector;
 use crate::volume_manager::report::{VolumeReport, VolumeReports};
 
@@ -62,12 +60,8 @@ pub fn status_of(reports: &VolumeReports, earlier: &PreviousReport) -> NodeTrust
             groups.entry(key).or_default().insert(volume.clone());
         }
     }
-    let mut status = NodeTrustStatus {
-        volumes,
-        blocked,
-        bundles: number(bundles.len()),
-        ..NodeTrustStatus::default()
-    };
+    let mut status =
+        NodeTrustStatus { volumes, blocked, bundles: number(bundles.len()), ..NodeTrustStatus::default() };
     let mut room = MAX_SOURCE_BYTES;
     for (key, volumes) in groups {
         let source = source(key, &volumes);
@@ -144,8 +138,7 @@ fn contents<'a>(
 fn source((selection, content, message): SourceKey, volumes: &BTreeSet<String>) -> NodeTrustSource {
     let SourceSelection { name, signer, labels, optional } = selection;
     let labels = serde_json::from_str::<serde_json::Value>(&labels).ok();
-    let (digest, bundles) =
-        content.map(|content| (content.digest, content.bundles)).unwrap_or_default();
+    let (digest, bundles) = content.map(|content| (content.digest, content.bundles)).unwrap_or_default();
     NodeTrustSource {
         name,
         signer_name: signer,

@@ -103,8 +103,7 @@ impl VolumePayload {
         let number = |number: Option<u32>| u64::from(number.unwrap_or(u32::MAX)).to_be_bytes();
         context.update(&number(self.group));
         for (path, file) in &self.files {
-            let length =
-                |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
+            let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes();
             context.update(&length(path.as_str().as_bytes()));
             context.update(path.as_str().as_bytes());
             context.update(&number(Some(file.mode)));
@@ -191,9 +190,7 @@ mod tests {
     fn a_digest_tells_files_apart() {
         let payload = |group, name: &str, bytes: &str, mode, owner| {
             let mut payload = VolumePayload::new(group);
-            payload
-                .add(path(name), PayloadFile { owner, ..PayloadFile::new(bytes, mode) })
-                .unwrap();
+            payload.add(path(name), PayloadFile { owner, ..PayloadFile::new(bytes, mode) }).unwrap();
             payload
         };
         let all = [
@@ -206,8 +203,7 @@ mod tests {
             payload(None, "a", "b", 0o600, None),
             payload(None, "a", "b", 0o644, Some(0)),
         ];
-        let digests =
-            all.iter().map(VolumePayload::digest).collect::<std::collections::BTreeSet<_>>();
+        let digests = all.iter().map(VolumePayload::digest).collect::<std::collections::BTreeSet<_>>();
         assert_eq!(digests.len(), all.len());
         assert_eq!(all[2].digest(), all[2].clone().digest());
     }

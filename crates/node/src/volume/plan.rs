@@ -17,8 +17,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use zeroize::Zeroizing;
 
 use super::definition::{
-    BundleSource, CertificateSource, ObjectItem, ObjectSource, ProjectedSource, TokenSource,
-    VolumeDefinition,
+    BundleSource, CertificateSource, ObjectItem, ObjectSource, ProjectedSource, TokenSource, VolumeDefinition,
 };
 use super::path::VolumePath;
 use super::payload::{PayloadFile, VolumePayload};
@@ -220,22 +219,15 @@ impl PayloadPlanner<'_> {
         self.credential(&source.path, anchors.to_pem().into_bytes(), source.owner)
     }
 
-    fn certificate(
-        &mut self,
-        source: &CertificateSource,
-        index: usize,
-    ) -> Result<(), BlockedReason> {
+    fn certificate(&mut self, source: &CertificateSource, index: usize) -> Result<(), BlockedReason> {
         let pair = match self.world.certificates.get(&index) {
             Some(CredentialState::Available(pair)) => pair,
             Some(CredentialState::Unavailable(why)) => return Err(blocked(why.clone())),
             None => return Err(blocked("no credentials yet")),
         };
         let (key, chain) = (pair.key.as_bytes(), pair.chain.as_bytes());
-        let files = [
-            (&source.bundle, [key, chain]),
-            (&source.key, [key, b""]),
-            (&source.chain, [b"", chain]),
-        ];
+        let files =
+            [(&source.bundle, [key, chain]), (&source.key, [key, b""]), (&source.chain, [b"", chain])];
         for (path, contents) in files {
             if let Some(path) = path {
                 self.credential(path, contents.concat(), source.owner)?;
@@ -344,8 +336,7 @@ fn lookup<'a, T>(
     name: &str,
     known: &'a BTreeMap<String, Option<Arc<T>>>,
 ) -> Result<Option<&'a T>, BlockedReason> {
-    let unknown =
-        || blocked(format!("failed to sync {kind} cache: timed out waiting for the condition"));
+    let unknown = || blocked(format!("failed to sync {kind} cache: timed out waiting for the condition"));
     known.get(name).map(|object| object.as_deref()).ok_or_else(unknown)
 }
 

@@ -12,8 +12,7 @@ use std::sync::Arc;
 
 use windlass_api::selector::labels::LabelSelector;
 use windlass_pki::{
-    Fingerprint, ForeignCertificate, certificate_set_digest, fingerprint, labelled_certificates,
-    pem,
+    Fingerprint, ForeignCertificate, certificate_set_digest, fingerprint, labelled_certificates, pem,
 };
 
 /// SHA-256 digest of a certificate, a set of anchors or a payload.
@@ -64,9 +63,7 @@ pub enum BundleSelector {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TrustAnchorsError {
     /// No bundle has this name.
-    #[error(
-        "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {0:?} not found"
-    )]
+    #[error("while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io {0:?} not found")]
     NotFound(String),
     /// No bundle matches the selector.
     #[error("combination of signerName and labelSelector matched zero ClusterTrustBundles")]
@@ -194,9 +191,8 @@ impl TrustBundleIndex {
             BundleSelector::Signer(signer, labels) => {
                 let names = self.by_signer.get(signer).into_iter().flatten();
                 let bundles = names.filter_map(|name| self.get(name));
-                let matches = |bundle: &&TrustBundle| {
-                    labels.matches(|key| bundle.labels.get(key).map(String::as_str))
-                };
+                let matches =
+                    |bundle: &&TrustBundle| labels.matches(|key| bundle.labels.get(key).map(String::as_str));
                 bundles.filter(matches).collect()
             }
         }

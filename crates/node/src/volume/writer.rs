@@ -85,11 +85,7 @@ impl VolumeWriter {
 
     /// Replaces the files of the volume, and cleans up after a killed process. On error the
     /// previous files stay. The files are synced to disk on return.
-    pub fn write(
-        &self,
-        payload: &VolumePayload,
-        now: OffsetDateTime,
-    ) -> Result<WriteOutcome, DiskError> {
+    pub fn write(&self, payload: &VolumePayload, now: OffsetDateTime) -> Result<WriteOutcome, DiskError> {
         let root = self.root(payload)?;
         sweep(&root)?;
         if let Some(current) = current(&root)?
@@ -120,9 +116,7 @@ impl VolumeWriter {
         let Some(current) = current(&root)? else { return Ok(None) };
         let mut payload = VolumePayload::new(None);
         visit(&current, |folder, path| {
-            if let Some(FileContents { bytes, access }) =
-                folder.read(name_of(path.as_str()), MAX_FILE)?
-            {
+            if let Some(FileContents { bytes, access }) = folder.read(name_of(path.as_str()), MAX_FILE)? {
                 let file = PayloadFile { bytes, mode: access.mode, owner: access.owner };
                 // Paths on a disk cannot conflict.
                 let _ = payload.add(path, file);
@@ -134,8 +128,7 @@ impl VolumeWriter {
 
     /// Removes the volume with all its content.
     pub fn remove(&self) -> Result<(), DiskError> {
-        let (Some(above), Some(name)) = (self.directory.parent(), self.directory.file_name())
-        else {
+        let (Some(above), Some(name)) = (self.directory.parent(), self.directory.file_name()) else {
             return Ok(());
         };
         match self.open(above)? {
@@ -183,11 +176,7 @@ impl VolumeWriter {
 }
 
 /// Writes all files to a new directory, then switches to it.
-fn replace(
-    root: &OpenDirectory,
-    payload: &VolumePayload,
-    now: OffsetDateTime,
-) -> Result<(), DiskError> {
+fn replace(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -> Result<(), DiskError> {
     let name = fill(root, payload, now)?;
     root.sync()?;
     link_all(root, payload)?;
@@ -200,11 +189,7 @@ fn replace(
 }
 
 /// Writes all files to a new directory. Returns its name.
-fn fill(
-    root: &OpenDirectory,
-    payload: &VolumePayload,
-    now: OffsetDateTime,
-) -> Result<String, DiskError> {
+fn fill(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -> Result<String, DiskError> {
     let name = generation(now);
     let access = payload.folder_access();
     let generation = root.create_directory(OsStr::new(&name), &access)?;
@@ -250,8 +235,7 @@ fn unlink_rest(root: &OpenDirectory, payload: &VolumePayload) -> Result<bool, Di
     let mut changed = false;
     for name in root.list_names()? {
         let is_wanted = name.to_str().is_some_and(|name| wanted.contains(name));
-        if !is_wanted && root.entry(&name)? == DirectoryEntry::Symlink(Path::new(DATA).join(&name))
-        {
+        if !is_wanted && root.entry(&name)? == DirectoryEntry::Symlink(Path::new(DATA).join(&name)) {
             root.remove(&name)?;
             changed = true;
         }
@@ -309,11 +293,10 @@ fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
         return Ok(false);
     }
     for (path, file) in payload.files() {
-        let folder =
-            open_parent(current, path, |above, name, path| match above.open_directory(name)? {
-                Some(folder) if is_good(&folder, path)? => Ok(Some(folder)),
-                Some(_) | None => Ok(None),
-            })?;
+        let folder = open_parent(current, path, |above, name, path| match above.open_directory(name)? {
+            Some(folder) if is_good(&folder, path)? => Ok(Some(folder)),
+            Some(_) | None => Ok(None),
+        })?;
         let Some(folder) = folder else { return Ok(false) };
         let found = folder.read(name_of(path.as_str()), file.bytes.len().saturating_add(1))?;
         let is_same = |found: FileContents| {

@@ -81,13 +81,7 @@ impl RequestDispatcher {
         }
     }
 
-    async fn watch(
-        &self,
-        client: &Client,
-        node: &str,
-        presence: KindPresence,
-        again: &RecheckSignal,
-    ) {
+    async fn watch(&self, client: &Client, node: &str, presence: KindPresence, again: &RecheckSignal) {
         let resource: ApiResource = match presence {
             KindPresence::Served(resource) => resource,
             KindPresence::Unknown | KindPresence::NotServed => {

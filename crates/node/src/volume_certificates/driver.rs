@@ -167,8 +167,7 @@ impl VolumeCertificateDriver {
 
     fn report_notice(&self, notice: &RenewalNotice) {
         let all = &self.certificates;
-        let (regarding, event) =
-            event_writer::event_from_notice(&self.source, &all.setup.node, notice);
+        let (regarding, event) = event_writer::event_from_notice(&self.source, &all.setup.node, notice);
         let (volume, reason) = (self.source.id.volume.to_string(), &event.reason);
         tracing::warn!(volume, reason, "{}", event.note);
         // Events beyond the capacity of the queue are dropped.

@@ -31,11 +31,7 @@ pub async fn write_events(
 }
 
 /// The event that reports a notice, on the pod or, for host projections, on the Node.
-pub fn event_from_notice(
-    source: &ManagedCertificate,
-    node: &str,
-    notice: &RenewalNotice,
-) -> QueuedEvent {
+pub fn event_from_notice(source: &ManagedCertificate, node: &str, notice: &RenewalNotice) -> QueuedEvent {
     let (reason, note) = match notice {
         RenewalNotice::Refused(RequestRefusal { by: RefusalKind::Denied, message }) => {
             ("Denied", message.clone())
@@ -73,11 +69,7 @@ mod tests {
         let table = [
             (refused(RefusalKind::Denied), "Denied", "\"a/b\" was denied: No: 100 %s of it"),
             (refused(RefusalKind::Failed), "Failed", "\"a/b\" was denied: No: 100 %s of it"),
-            (
-                RenewalNotice::Overdue,
-                "CertificateOverdueForRefresh",
-                "PodCertificate refresh overdue",
-            ),
+            (RenewalNotice::Overdue, "CertificateOverdueForRefresh", "PodCertificate refresh overdue"),
             (RenewalNotice::Expired, "CertificateExpired", "PodCertificate expired"),
         ];
         for (notice, reason, note) in table {

@@ -83,11 +83,7 @@ impl HostCertificateRequest<'_> {
     }
 
     /// Adopts our own request, which an earlier call or process created.
-    async fn adopt(
-        &self,
-        api: &Api<CsrObject>,
-        begun: &PendingRequest,
-    ) -> Result<CsrObject, IssuanceError> {
+    async fn adopt(&self, api: &Api<CsrObject>, begun: &PendingRequest) -> Result<CsrObject, IssuanceError> {
         let name = &begun.name;
         let Some(found) = call_api(api.get_opt(name)).await? else {
             // The request was deleted meanwhile.
@@ -106,11 +102,7 @@ impl HostCertificateRequest<'_> {
 }
 
 /// Waits for the completion of a request, and reports what it waits for.
-pub async fn wait(
-    client: &Client,
-    asked: &SubmittedCsr,
-    mut on: impl FnMut(CsrStage),
-) -> RequestOutcome {
+pub async fn wait(client: &Client, asked: &SubmittedCsr, mut on: impl FnMut(CsrStage)) -> RequestOutcome {
     loop {
         return match csr::wait_for_completion(client, asked, PATIENCE, &mut on).await {
             CsrOutcome::TimedOut(_) => continue,

@@ -100,9 +100,7 @@ impl From<CsrSubmitError> for IssuanceError {
         let lasting = match &error {
             CsrSubmitError::Api(kube::Error::Api(status)) => matches!(status.code, 400 | 422),
             CsrSubmitError::Unwritable(_) => true,
-            CsrSubmitError::Incompatible { .. }
-            | CsrSubmitError::Api(_)
-            | CsrSubmitError::Silence => false,
+            CsrSubmitError::Incompatible { .. } | CsrSubmitError::Api(_) | CsrSubmitError::Silence => false,
         };
         Self { message: error.to_string(), lasting, taken: false }
     }
@@ -134,9 +132,7 @@ impl CertificateIssuance {
         self.report_event(RenewalEvent::Asked);
         let ended = all.requests.wait(&resource, pod, &asked, &mut listener).await;
         let request = format!("{}/{}", pod.namespace, begun.name);
-        Ok(self
-            .validate_outcome(ended, &begun, &format!("PodCertificateRequest {request:?}"))
-            .await)
+        Ok(self.validate_outcome(ended, &begun, &format!("PodCertificateRequest {request:?}")).await)
     }
 
     async fn for_host(&self) -> Result<IssuanceOutcome, IssuanceError> {
@@ -166,9 +162,7 @@ impl CertificateIssuance {
         loop {
             match presence.borrow_and_update().clone() {
                 KindPresence::Served(resource) => return resource,
-                KindPresence::NotServed => {
-                    self.report_event(RenewalEvent::Hindered(MISSING.to_owned()))
-                }
+                KindPresence::NotServed => self.report_event(RenewalEvent::Hindered(MISSING.to_owned())),
                 KindPresence::Unknown => {}
             }
             if presence.changed().await.is_err() {
@@ -194,8 +188,7 @@ impl CertificateIssuance {
 
     fn kind(&self) -> Result<KeyType, IssuanceError> {
         let key_type = self.source.wanted.source.key_type.as_str();
-        let known =
-            KeyType::from_name(key_type).filter(|known| KeyType::POD_CERTIFICATE.contains(known));
+        let known = KeyType::from_name(key_type).filter(|known| KeyType::POD_CERTIFICATE.contains(known));
         known.ok_or_else(|| {
             let message = format!("unknown key type {key_type:?}");
             IssuanceError { message, lasting: true, taken: false }
@@ -208,9 +201,8 @@ impl CertificateIssuance {
         begun: &PendingRequest,
         request: &str,
     ) -> IssuanceOutcome {
-        let refused = |by, message| {
-            IssuanceOutcome::Failed(RenewalEvent::Refused(RequestRefusal { by, message }))
-        };
+        let refused =
+            |by, message| IssuanceOutcome::Failed(RenewalEvent::Refused(RequestRefusal { by, message }));
         let (chain, begin) = match ended {
             RequestOutcome::Issued { chain, begin } => (chain, begin),
             RequestOutcome::Refused { by: by @ RefusalKind::Denied, why } => {

@@ -64,12 +64,7 @@ pub struct PodRequester<'a> {
 
 impl ManagedCertificate {
     /// Creates a managed certificate with this published state.
-    pub fn new(
-        id: SourceId,
-        wanted: CertificateSpec,
-        place: StateFile,
-        shown: PublishedCertificate,
-    ) -> Self {
+    pub fn new(id: SourceId, wanted: CertificateSpec, place: StateFile, shown: PublishedCertificate) -> Self {
         let (over, task) = (Mutex::new(false), Mutex::new(None));
         Self { id, wanted, place, over, published: Mutex::new(shown), task }
     }
@@ -77,12 +72,12 @@ impl ManagedCertificate {
     /// Returns the pod or host that requests the certificate.
     pub fn requester(&self) -> CertificateRequester<'_> {
         match (&self.wanted.subject, &self.id.volume.owner) {
-            (
-                CertificateSubject::Pod { service_account },
-                VolumeOwner::Pod { namespace, name, uid },
-            ) => CertificateRequester::Pod(PodRequester { namespace, name, uid, service_account }),
-            (CertificateSubject::Pod { .. }, VolumeOwner::Host)
-            | (CertificateSubject::Host { .. }, _) => CertificateRequester::Host,
+            (CertificateSubject::Pod { service_account }, VolumeOwner::Pod { namespace, name, uid }) => {
+                CertificateRequester::Pod(PodRequester { namespace, name, uid, service_account })
+            }
+            (CertificateSubject::Pod { .. }, VolumeOwner::Host) | (CertificateSubject::Host { .. }, _) => {
+                CertificateRequester::Host
+            }
         }
     }
 

@@ -65,12 +65,9 @@ pub fn request_outcome(request: &DynamicObject) -> Option<RequestOutcome> {
     let conditions = status.and_then(|s| s.get("conditions")).and_then(Value::as_array);
     let said = |kind: &str| {
         let mut all = conditions.into_iter().flatten();
-        all.find(|condition| {
-            text(condition, "type") == kind && status_counts(text(condition, "status"))
-        })
+        all.find(|condition| text(condition, "type") == kind && status_counts(text(condition, "status")))
     };
-    let refused =
-        |by, condition| Some(RequestOutcome::Refused { by, why: condition_message(condition) });
+    let refused = |by, condition| Some(RequestOutcome::Refused { by, why: condition_message(condition) });
     if let Some(denied) = said("Denied") {
         return refused(RefusalKind::Denied, denied);
     }
@@ -116,9 +113,7 @@ impl PodRequestClient {
             let created = call_api(api.create(&params, &request)).await;
             let found = match created {
                 Ok(created) => created,
-                Err(CsrSubmitError::Api(kube::Error::Api(status)))
-                    if status.is_already_exists() =>
-                {
+                Err(CsrSubmitError::Api(kube::Error::Api(status))) if status.is_already_exists() => {
                     return adopt(&api, pod, begun).await;
                 }
                 Err(CsrSubmitError::Api(kube::Error::Api(status)))
@@ -140,8 +135,7 @@ impl PodRequestClient {
                     ));
                 }
             };
-            let asked =
-                SubmittedCsr { name: begun.name.clone(), uid: found.uid().unwrap_or_default() };
+            let asked = SubmittedCsr { name: begun.name.clone(), uid: found.uid().unwrap_or_default() };
             return Ok((asked, RequestOrigin::Created));
         }
     }
@@ -179,8 +173,7 @@ impl PodRequestClient {
                 }
                 // An earlier or a later request of this name; a poll will show which.
                 Some(RequestUpdate::Present { .. }) => {
-                    if let Some(RequestUpdate::Present { uid, .. }) =
-                        poll_request(&api, &asked.name).await
+                    if let Some(RequestUpdate::Present { uid, .. }) = poll_request(&api, &asked.name).await
                         && uid != asked.uid
                     {
                         return RequestOutcome::Gone("it was replaced by another one");
@@ -203,8 +196,8 @@ impl PodRequestClient {
     async fn account(&self, pod: PodRequester<'_>) -> Result<String, IssuanceError> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), pod.namespace);
         let found = call_api(accounts.get(pod.service_account)).await;
-        let found = found
-            .map_err(|e| IssuanceError::from_submit_error(e, "while fetching service account"))?;
+        let found =
+            found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching service account"))?;
         Ok(found.uid().unwrap_or_default())
     }
 
@@ -214,8 +207,7 @@ impl PodRequestClient {
         }
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = call_api(nodes.get(&self.node)).await;
-        let found =
-            found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching the node"))?;
+        let found = found.map_err(|e| IssuanceError::from_submit_error(e, "while fetching the node"))?;
         let uid = found.uid().unwrap_or_default();
         *self.cached_uid() = Some(uid.clone());
         Ok(uid)
@@ -275,18 +267,14 @@ fn key_material(
     let bytes = |field: &str, bytes: Vec<u8>| (field.to_owned(), json!(ByteString(bytes)));
     if older && let Ok(proof) = key.prove_possession(pod_uid.as_bytes()) {
         let public = key.public_key().as_der().to_vec();
-        return Ok([bytes("pkixPublicKey", public), bytes("proofOfPossession", proof)]
-            .into_iter()
-            .collect());
+        return Ok([bytes("pkixPublicKey", public), bytes("proofOfPossession", proof)].into_iter().collect());
     }
     Ok([bytes("stubPKCS10Request", build_stub_csr(key)?)].into_iter().collect())
 }
 
 /// Returns whether the server ignored the newer form: Kubernetes 1.35 does not support it.
 fn knows_only_older(resource: &ApiResource, message: &str) -> bool {
-    resource.version != "v1"
-        && message.contains("pkixPublicKey")
-        && !message.contains("stubPKCS10Request")
+    resource.version != "v1" && message.contains("pkixPublicKey") && !message.contains("stubPKCS10Request")
 }
 
 /// Adopts our own request, which an earlier call or process created.

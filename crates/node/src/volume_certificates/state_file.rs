@@ -233,10 +233,9 @@ impl StateFile {
             None => None,
         };
         let begun = match &head.begun {
-            Some(name) => Some(Arc::new(PendingRequest {
-                name: name.clone(),
-                key: parse_key(blocks.next().as_ref())?,
-            })),
+            Some(name) => {
+                Some(Arc::new(PendingRequest { name: name.clone(), key: parse_key(blocks.next().as_ref())? }))
+            }
             None => None,
         };
         match blocks.next() {

@@ -148,12 +148,7 @@ pub enum RenewalNotice {
 
 impl RenewalStateMachine {
     /// Starts from the loaded state. `outdated` is whether it does not match the definition.
-    pub fn new(
-        pace: RetryPolicy,
-        found: Option<RenewalTimes>,
-        outdated: bool,
-        random: f64,
-    ) -> Self {
+    pub fn new(pace: RetryPolicy, found: Option<RenewalTimes>, outdated: bool, random: f64) -> Self {
         Self {
             pace,
             held: found.map(|times| RenewalSchedule::new(times, random)),
@@ -167,12 +162,7 @@ impl RenewalStateMachine {
     }
 
     /// Handles an event and returns the actions to perform. `random` is from 0 to 1.
-    pub fn step(
-        &mut self,
-        event: RenewalEvent,
-        now: ClockReading,
-        random: f64,
-    ) -> Vec<RenewalAction> {
+    pub fn step(&mut self, event: RenewalEvent, now: ClockReading, random: f64) -> Vec<RenewalAction> {
         let mut actions = self.report_age(now);
         match event {
             RenewalEvent::Tick => actions.extend(self.tick(now, random)),
@@ -223,8 +213,7 @@ impl RenewalStateMachine {
         match &self.why {
             None => NOT_YET,
             Some(
-                RenewalFailure::Trouble(message)
-                | RenewalFailure::Refused(RequestRefusal { message, .. }),
+                RenewalFailure::Trouble(message) | RenewalFailure::Refused(RequestRefusal { message, .. }),
             ) => message,
         }
     }

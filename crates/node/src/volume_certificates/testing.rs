@@ -16,9 +16,7 @@ use windlass_testkit::{ScriptedApi, SigningPolicy};
 
 use super::managed_certificate::{ManagedCertificate, PublishedCertificate};
 use super::state_file::StateFile;
-use super::{
-    CertificateSpec, CertificateSubject, VolumeCertificateConfig, VolumeCertificateManager,
-};
+use super::{CertificateSpec, CertificateSubject, VolumeCertificateConfig, VolumeCertificateManager};
 use crate::clock::{Clock, ClockReading};
 use crate::feature_gates::FeatureGates;
 use crate::sources::SourceChange;
@@ -91,10 +89,7 @@ impl IssuanceTestNode {
 
     pub fn host_spec(&self) -> CertificateSpec {
         let names = AltNames { dns_names: vec!["edge.example".into()], ..AltNames::default() };
-        CertificateSpec {
-            subject: CertificateSubject::Host { common_name: None, names },
-            ..self.pod_spec()
-        }
+        CertificateSpec { subject: CertificateSubject::Host { common_name: None, names }, ..self.pod_spec() }
     }
 
     pub fn start(&self) -> RunningCertificates {
@@ -142,11 +137,7 @@ impl RunningCertificates {
     }
 
     /// Waits until the served state satisfies the condition, checking at every wake-up.
-    pub async fn until(
-        &mut self,
-        id: &SourceId,
-        good: impl Fn(&CredentialState<CredentialBundle>) -> bool,
-    ) {
+    pub async fn until(&mut self, id: &SourceId, good: impl Fn(&CredentialState<CredentialBundle>) -> bool) {
         let certificates = self.certificates.clone();
         let waiting = async {
             while !good(&certificates.get(id)) {

@@ -75,8 +75,7 @@ async fn refusal_is_reported_and_retried() {
         life.until(&id("web", 0), |got| format!("{got:?}").contains("Because")).await;
         let (why, name) = (life.reason(&id("web", 0)), node.server.names().remove(0));
         let verb = if kind == "Denied" { "was denied" } else { "failed" };
-        let expected =
-            format!("PodCertificateRequest \"default/{name}\" {verb}: Because: of the script");
+        let expected = format!("PodCertificateRequest \"default/{name}\" {verb}: Because: of the script");
         assert_eq!(why, expected);
         assert_eq!(life.states(), [(state, 1)].into());
         node.server.until(|server| server.created().len() == 4).await;
@@ -109,13 +108,11 @@ async fn the_old_pair_is_served_while_another_is_refused() {
     assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain);
     assert_eq!(life.states(), [("fresh", 1)].into());
     // It becomes overdue, and that is reported once.
-    let overdue = |server: &ScriptedApi| {
-        server.events().iter().any(|e| e["reason"] == "CertificateOverdueForRefresh")
-    };
+    let overdue =
+        |server: &ScriptedApi| server.events().iter().any(|e| e["reason"] == "CertificateOverdueForRefresh");
     node.server.until(overdue).await;
     assert_eq!(life.states(), [("overdue_for_refresh", 1)].into());
-    let expired =
-        |server: &ScriptedApi| server.events().iter().any(|e| e["reason"] == "CertificateExpired");
+    let expired = |server: &ScriptedApi| server.events().iter().any(|e| e["reason"] == "CertificateExpired");
     node.server.until(expired).await;
     assert_eq!(life.states(), [("expired", 1)].into());
     assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain);
@@ -134,10 +131,7 @@ async fn unusable_certificate_counts_as_refusal() {
     let table = [
         (SigningPolicy::IssueForAnother, "the certificate belongs to another key"),
         (SigningPolicy::IssueExpired, "the certificate expired at"),
-        (
-            SigningPolicy::IssueNonsense,
-            "issued certificate chain must contain at least one certificate",
-        ),
+        (SigningPolicy::IssueNonsense, "issued certificate chain must contain at least one certificate"),
     ];
     for (policy, expected) in table {
         let node = IssuanceTestNode::new(policy);
@@ -347,8 +341,7 @@ async fn removed_certificate_leaves_no_request_or_state() {
     for index in 0..3 {
         life.certificates.ensure(&id("web", index), wanted.clone());
     }
-    life.certificates
-        .ensure(&id("db", 0), CertificateSpec { state: node.state().join("db"), ..wanted });
+    life.certificates.ensure(&id("db", 0), CertificateSpec { state: node.state().join("db"), ..wanted });
     node.server.until(|server| server.created().len() == 4).await;
     let owner = id("web", 0).volume.owner;
     life.certificates.retain(&owner, &[id("web", 1)]);

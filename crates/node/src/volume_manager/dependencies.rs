@@ -38,9 +38,7 @@ pub fn tokens(definition: &VolumeDefinition) -> impl Iterator<Item = (usize, &To
 }
 
 /// Returns the certificate sources, each with its index.
-pub fn certificates(
-    definition: &VolumeDefinition,
-) -> impl Iterator<Item = (usize, &CertificateSource)> {
+pub fn certificates(definition: &VolumeDefinition) -> impl Iterator<Item = (usize, &CertificateSource)> {
     definition.sources.iter().filter_map(|(index, source)| match source {
         ProjectedSource::Certificate(source) => Some((*index, source)),
         _ => None,

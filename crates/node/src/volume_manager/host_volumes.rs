@@ -123,9 +123,6 @@ mod tests {
     #[test]
     fn a_name_that_is_no_directory_is_invalid() {
         let spec = host_volume(&projection("..", "/a"), &FileSystem::default());
-        assert_eq!(
-            spec.definition.unwrap_err().to_string(),
-            "\"..\" is not a valid directory name"
-        );
+        assert_eq!(spec.definition.unwrap_err().to_string(), "\"..\" is not a valid directory name");
     }
 }

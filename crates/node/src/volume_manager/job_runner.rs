@@ -74,9 +74,7 @@ impl<R: Send + 'static> JobRunner<R> {
 
     /// Returns whether a job on a volume of this pod is running.
     pub fn is_pod_busy(&self, pod_uid: &str) -> bool {
-        self.busy
-            .iter()
-            .any(|id| matches!(&id.owner, VolumeOwner::Pod { uid, .. } if uid == pod_uid))
+        self.busy.iter().any(|id| matches!(&id.owner, VolumeOwner::Pod { uid, .. } if uid == pod_uid))
     }
 
     /// Starts a job on a blocking thread.

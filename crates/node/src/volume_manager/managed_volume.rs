@@ -113,9 +113,7 @@ impl ManagedVolume {
                 let has_files = self.state.files().is_some();
                 tracing::info!(volume = %id, has_files, %reason, "volume is blocked");
             }
-            (state, Some(reason))
-                if state.failure().is_some_and(|failure| failure.attempts == 1) =>
-            {
+            (state, Some(reason)) if state.failure().is_some_and(|failure| failure.attempts == 1) => {
                 tracing::warn!(volume = %id, error = %reason, "volume failed; retrying with backoff");
             }
             (VolumeState::Ready(_), None) if was.is_some() => {

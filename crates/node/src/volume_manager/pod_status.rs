@@ -21,9 +21,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 use windlass_runtime::backoff::Backoff;
 use windlass_runtime::client_error::describe;
-use windlass_runtime::events::{
-    EventRecorder, EventReporter, NewEvent, RecordError, pod_reference,
-};
+use windlass_runtime::events::{EventRecorder, EventReporter, NewEvent, RecordError, pod_reference};
 use windlass_runtime::rate_limit::{RateLimit, TokenBucket};
 
 use super::pod_volumes_root::is_path_element;
@@ -144,12 +142,10 @@ impl PodStatusReporter {
                 NextUpdate::Do(deed @ StatusUpdate::Event { .. }) => {
                     return Ok((uid.clone(), deed));
                 }
-                NextUpdate::Do(deed @ StatusUpdate::Condition(_)) => {
-                    match self.condition_limit.take(now) {
-                        Ok(()) => return Ok((uid.clone(), deed)),
-                        Err(pause) => return Err(Some(now + pause)),
-                    }
-                }
+                NextUpdate::Do(deed @ StatusUpdate::Condition(_)) => match self.condition_limit.take(now) {
+                    Ok(()) => return Ok((uid.clone(), deed)),
+                    Err(pause) => return Err(Some(now + pause)),
+                },
             }
         }
         Err(wait)
@@ -227,9 +223,7 @@ impl PodStatusReporter {
         recorded.map(drop).map_err(|error| {
             tracing::debug!(%error, "cannot record the event of a pod");
             match error {
-                RecordError::Api(kube::Error::Api(status)) => {
-                    StatusWriteError::Refused(status.code)
-                }
+                RecordError::Api(kube::Error::Api(status)) => StatusWriteError::Refused(status.code),
                 RecordError::Api(_) | RecordError::TimedOut => StatusWriteError::Unreachable,
             }
         })

@@ -129,13 +129,7 @@ impl PodTeardowns {
     }
 
     /// Ends a step. A failed one is retried with backoff.
-    pub fn finish(
-        &mut self,
-        uid: &str,
-        result: Result<TeardownStep, String>,
-        now: Duration,
-        random: f64,
-    ) {
+    pub fn finish(&mut self, uid: &str, result: Result<TeardownStep, String>, now: Duration, random: f64) {
         let Some(teardown) = self.pods.get_mut(uid) else { return };
         teardown.is_running = false;
         match result {
@@ -148,11 +142,7 @@ impl PodTeardowns {
             }
             Err(error) => {
                 if teardown.failures == 0 {
-                    tracing::warn!(
-                        pod = uid,
-                        error,
-                        "cannot tear down a pod; retrying with backoff"
-                    );
+                    tracing::warn!(pod = uid, error, "cannot tear down a pod; retrying with backoff");
                 }
                 teardown.retry_at = Some(now + DISK_RETRY.delay(teardown.failures, random));
                 teardown.failures = teardown.failures.saturating_add(1);
@@ -227,8 +217,7 @@ mod tests {
         for number in 0..6 {
             teardowns.start(&format!("u{number}"));
         }
-        let start =
-            |teardowns: &mut PodTeardowns, now| teardowns.start_steps(now, |_| false, |_| false);
+        let start = |teardowns: &mut PodTeardowns, now| teardowns.start_steps(now, |_| false, |_| false);
         assert_eq!(start(&mut teardowns, NOW).len(), MAX_STEPS);
         assert_eq!(start(&mut teardowns, NOW), []);
         teardowns.finish("u0", Ok(TeardownStep::Remove), NOW, 0.5);

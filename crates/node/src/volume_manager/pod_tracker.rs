@@ -169,8 +169,7 @@ impl PodTracker {
         now: ClockReading,
         is_written: impl Fn(&str) -> bool,
     ) -> Vec<(String, TeardownStep)> {
-        let is_due =
-            |uid: &str| !is_kubelet && all.get(uid).is_some_and(|pod| is_deletion_due(pod, now));
+        let is_due = |uid: &str| !is_kubelet && all.get(uid).is_some_and(|pod| is_deletion_due(pod, now));
         self.teardowns.start_steps(now.since, is_written, is_due)
     }
 

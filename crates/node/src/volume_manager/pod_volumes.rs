@@ -29,9 +29,7 @@ pub fn pod_volumes(pod: &Arc<Pod>, root: &PodVolumesRoot) -> Vec<(VolumeId, Volu
         let at = FieldPath::new("spec").child("volumes").index(index).child("projected");
         let writer = root.volume(uid, &volume.name);
         let definition = match VolumeDefinition::parse(source, &at) {
-            _ if writer.is_none() => {
-                Err(invalid_name(if is_path_element(uid) { &volume.name } else { uid }))
-            }
+            _ if writer.is_none() => Err(invalid_name(if is_path_element(uid) { &volume.name } else { uid })),
             Err(error) => Err(error.to_string()),
             Ok(definition) if is_mirror(pod) && dependencies::needs_server(&definition) => {
                 Err(STATIC_POD.to_owned())
@@ -116,10 +114,7 @@ mod tests {
             (pod("u", json!({}), "v", bundle.clone()), None),
             (pod("u", mirror.clone(), "v", map), None),
             (pod("u", mirror, "v", bundle.clone()), Some("static pods")),
-            (
-                pod("u", json!({}), "..", bundle.clone()),
-                Some("\"..\" is not a valid directory name"),
-            ),
+            (pod("u", json!({}), "..", bundle.clone()), Some("\"..\" is not a valid directory name")),
             (pod("a/b", json!({}), "v", bundle), Some("\"a/b\" is not a valid directory name")),
             (pod("u", json!({}), "v", outside), Some("spec.volumes[1].projected")),
         ];

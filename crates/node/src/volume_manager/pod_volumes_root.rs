@@ -217,8 +217,7 @@ mod tests {
     #[test]
     fn memory_is_given_back_when_nothing_is_in_it() {
         let dir = tempfile::tempdir().unwrap();
-        let device =
-            || std::os::unix::fs::MetadataExt::dev(&dir.path().join("pods").metadata().unwrap());
+        let device = || std::os::unix::fs::MetadataExt::dev(&dir.path().join("pods").metadata().unwrap());
         let place = PodVolumesRoot::new(dir.path(), FileSystem::default(), true);
         place.prepare().unwrap();
         let covered = device();

@@ -87,19 +87,13 @@ impl SelectionResolver {
             OptionalApi::Off => SelectionState::Off,
             OptionalApi::Missing => SelectionState::Missing,
             OptionalApi::Unsynced => SelectionState::Unsynced,
-            OptionalApi::Synced(bundles) => {
-                SelectionState::Resolved(self.select_anchors(select, bundles))
-            }
+            OptionalApi::Synced(bundles) => SelectionState::Resolved(self.select_anchors(select, bundles)),
         });
         self.resolved.push((select.clone(), state.clone()));
         state
     }
 
-    fn select_anchors(
-        &mut self,
-        select: &BundleSelector,
-        bundles: &TrustBundleIndex,
-    ) -> DeliveredAnchors {
+    fn select_anchors(&mut self, select: &BundleSelector, bundles: &TrustBundleIndex) -> DeliveredAnchors {
         let mut anchors = TrustAnchors::default();
         let mut delivered = Vec::new();
         for bundle in bundles.select(select) {

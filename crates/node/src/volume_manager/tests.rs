@@ -81,8 +81,7 @@ impl RunningVolumeManager {
 impl VolumeTestNode {
     /// A node whose heartbeat has arrived, without pods and bundles.
     pub fn new() -> Self {
-        let registration =
-            NodeRegistration { heartbeat: Some(START), ..NodeRegistration::default() };
+        let registration = NodeRegistration { heartbeat: Some(START), ..NodeRegistration::default() };
         let registry = MetricsRegistry::new();
         let node = Self {
             dir: tempfile::tempdir().unwrap(),
@@ -162,8 +161,7 @@ impl VolumeTestNode {
             let mut arrivals = view.arrivals.clone();
             for bundle in all {
                 let made = Some(came.wall - time::Duration::seconds(2));
-                arrivals
-                    .insert(bundle.name.clone(), BundleArrival { received: came, written: made });
+                arrivals.insert(bundle.name.clone(), BundleArrival { received: came, written: made });
             }
             *view = Arc::new(BundleView { bundles: OptionalApi::Synced(bundles), arrivals });
         });
@@ -209,12 +207,7 @@ impl VolumeTestNode {
     }
 
     /// Waits until this many matching requests were received, and returns them.
-    pub async fn until_asked(
-        &self,
-        method: Method,
-        path: &str,
-        count: usize,
-    ) -> Vec<RecordedRequest> {
+    pub async fn until_asked(&self, method: Method, path: &str, count: usize) -> Vec<RecordedRequest> {
         let such = |asked: &Vec<RecordedRequest>| {
             let all = asked.iter().filter(|one| one.method == method && one.path.contains(path));
             all.cloned().collect::<Vec<_>>()

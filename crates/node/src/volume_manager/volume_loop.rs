@@ -24,9 +24,7 @@ use super::pod_volumes::{has_same_volumes, pod_owner, pod_volumes};
 use super::pod_volumes_root::{PodVolumesRoot, is_path_element};
 use super::selections::SelectionResolver;
 use super::snapshot::{SnapshotSources, VolumeSnapshot};
-use super::volume_job::{
-    ExistingFiles, VolumeError, VolumeInspection, VolumeWriteOrder, VolumeWriteResult,
-};
+use super::volume_job::{ExistingFiles, VolumeError, VolumeInspection, VolumeWriteOrder, VolumeWriteResult};
 use super::volume_state::{VolumeEvent, VolumeFiles, VolumeState};
 use super::volume_table::VolumeTable;
 use crate::clock::{Clock, ClockReading};
@@ -325,9 +323,7 @@ impl VolumeLoop {
     fn bundles_changed(&mut self) {
         for (id, volume) in self.volumes.iter() {
             let Some(definition) = volume.definition() else { continue };
-            if volume.state().is_maintained()
-                && self.selections.resolve(definition) != volume.selections
-            {
+            if volume.state().is_maintained() && self.selections.resolve(definition) != volume.selections {
                 self.jobs.enqueue(id);
             }
         }
@@ -384,13 +380,7 @@ impl VolumeLoop {
                 let order = VolumeWriteOrder {
                     definition: definition.clone(),
                     readers: spec.readers,
-                    snapshot: VolumeSnapshot::new(
-                        id,
-                        definition,
-                        pod,
-                        volume.namespace(),
-                        &sources,
-                    ),
+                    snapshot: VolumeSnapshot::new(id, definition, pod, volume.namespace(), &sources),
                     writer: writer.clone(),
                     projection,
                     ready: state.files().is_some(),
@@ -453,8 +443,7 @@ impl VolumeLoop {
     fn finish_inspection(&mut self, id: &VolumeId, found: Option<ExistingFiles>) {
         let Some(volume) = self.volumes.get_mut(id) else { return };
         let (tokens, certificates) = found.map(|found| (found.tokens, found.certificates)).unzip();
-        let files =
-            certificates.map(|certificates| VolumeFiles { certificates, ..VolumeFiles::default() });
+        let files = certificates.map(|certificates| VolumeFiles { certificates, ..VolumeFiles::default() });
         let is_needed = files.is_some() || !volume.is_pod_deleted();
         let invalid = volume.spec.definition.as_ref().err().cloned();
         volume.apply(id, VolumeEvent::Inspected { files, invalid });
@@ -491,8 +480,7 @@ impl VolumeLoop {
         let all = self.inputs.pods.borrow().clone().unwrap_or_default();
         let is_kubelet = self.inputs.registration.borrow().kubelet;
         let jobs = &self.jobs;
-        let steps =
-            self.pods.start_teardown_steps(&all, is_kubelet, now, |uid| jobs.is_pod_busy(uid));
+        let steps = self.pods.start_teardown_steps(&all, is_kubelet, now, |uid| jobs.is_pod_busy(uid));
         for (uid, step) in steps {
             let kind = JobKind::Teardown(uid.clone());
             match (step, all.get(&uid)) {

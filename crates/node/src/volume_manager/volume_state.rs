@@ -101,12 +101,7 @@ impl VolumeState {
                 None => Self::Pending(files),
             },
             (Self::Uninspected(before), VolumeEvent::DiskFailed { reason, now, random }) => {
-                Self::Uninspected(Some(VolumeDiskFailure::next(
-                    before.as_ref(),
-                    reason,
-                    now,
-                    random,
-                )))
+                Self::Uninspected(Some(VolumeDiskFailure::next(before.as_ref(), reason, now, random)))
             }
             (
                 state @ (Self::Uninspected(_) | Self::Invalid { .. } | Self::Abandoned),
@@ -115,9 +110,7 @@ impl VolumeState {
             | (state @ (Self::Invalid { .. } | Self::Abandoned), VolumeEvent::DiskFailed { .. })
             | (state, VolumeEvent::Inspected { .. }) => state,
             (_, VolumeEvent::Written(files)) => Self::Ready(files),
-            (state, VolumeEvent::Blocked(reason)) => {
-                Self::Blocked { reason, files: state.into_files() }
-            }
+            (state, VolumeEvent::Blocked(reason)) => Self::Blocked { reason, files: state.into_files() },
             (state, VolumeEvent::DiskFailed { reason, now, random }) => {
                 let failure = VolumeDiskFailure::next(state.failure(), reason, now, random);
                 let files = state.into_files();
@@ -234,11 +227,7 @@ mod tests {
                 disk_failed(),
                 State::Uninspected(Some(failure("full", 2))),
             ),
-            (
-                State::Uninspected(Some(failure("full", 3))),
-                inspected(None, None),
-                State::Pending(None),
-            ),
+            (State::Uninspected(Some(failure("full", 3))), inspected(None, None), State::Pending(None)),
             (State::Uninspected(None), Event::PodDeleted, State::Uninspected(None)),
             (State::Pending(None), Event::Written(files(true)), State::Ready(files(true))),
             (State::Pending(None), Event::Blocked(reason("no a")), blocked(None)),

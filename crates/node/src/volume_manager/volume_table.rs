@@ -57,10 +57,7 @@ impl VolumeTable {
     }
 
     /// Returns the volumes of one owner.
-    pub fn of_owner(
-        &self,
-        owner: &VolumeOwner,
-    ) -> impl Iterator<Item = (&VolumeId, &ManagedVolume)> {
+    pub fn of_owner(&self, owner: &VolumeOwner) -> impl Iterator<Item = (&VolumeId, &ManagedVolume)> {
         let first = VolumeId { owner: owner.clone(), name: String::new() };
         self.volumes.range(first..).take_while(move |(id, _)| id.owner == *owner)
     }
@@ -150,11 +147,8 @@ mod tests {
             table.publish(id);
         }
         assert_eq!(table.ids_of(&all[0].owner), all[..2]);
-        let object = |name: &str| ObjectId {
-            kind: ObjectKind::ConfigMap,
-            namespace: "n".into(),
-            name: name.into(),
-        };
+        let object =
+            |name: &str| ObjectId { kind: ObjectKind::ConfigMap, namespace: "n".into(), name: name.into() };
         assert_eq!(table.ids_using(&object("m")), all);
         assert_eq!(table.ids_using(&object("other")), []);
         assert_eq!(reports.borrow().len(), 3);

@@ -147,8 +147,7 @@ impl IssuingFixture {
 
     /// Returns all PodCertificateRequests with all fields.
     pub async fn requests(&self) -> Vec<DynamicObject> {
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.admin(), "default", &resource("v1beta1"));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.admin(), "default", &resource("v1beta1"));
         api.list(&ListParams::default()).await.unwrap().items
     }
 
@@ -172,8 +171,7 @@ impl IssuingFixture {
                 gates: FeatureGates::default(),
                 wakes,
                 look: Duration::from_secs(60),
-                bundles: watch::Sender::new(bundles::initial_view(FeatureGates::default()))
-                    .subscribe(),
+                bundles: watch::Sender::new(bundles::initial_view(FeatureGates::default())).subscribe(),
             }),
             state,
         )
@@ -209,11 +207,7 @@ impl IssuingNode {
     }
 
     /// Waits until the served certificate satisfies the condition.
-    pub async fn until(
-        &mut self,
-        id: &SourceId,
-        good: impl Fn(&CredentialState<CredentialBundle>) -> bool,
-    ) {
+    pub async fn until(&mut self, id: &SourceId, good: impl Fn(&CredentialState<CredentialBundle>) -> bool) {
         let certificates = self.certificates.clone();
         let waiting = async {
             while !good(&certificates.get(id)) {

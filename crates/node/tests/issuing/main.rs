@@ -91,15 +91,11 @@ async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
     let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
     let mut source = source("ECDSAP256");
-    source.user_annotations =
-        BTreeMap::from([("example.com/team".to_owned(), "payments".to_owned())]);
+    source.user_annotations = BTreeMap::from([("example.com/team".to_owned(), "payments".to_owned())]);
     let pod = world.create_pod("web", std::slice::from_ref(&source)).await;
     node.ensure(&pod.id(0), pod.certificate_spec(source, node.state()));
-    node.until(
-        &pod.id(0),
-        |got| matches!(got, CredentialState::Unavailable(why) if why.contains("denied")),
-    )
-    .await;
+    node.until(&pod.id(0), |got| matches!(got, CredentialState::Unavailable(why) if why.contains("denied")))
+        .await;
     let request = world.requests().await.remove(0);
     let annotations = &request.data["spec"]["unverifiedUserAnnotations"];
     assert_eq!(*annotations, json!({"example.com/team": "payments"}));

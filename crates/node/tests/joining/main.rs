@@ -75,8 +75,7 @@ impl JoiningFixture {
         let clock: windlass_controllers::Clock = Arc::new(OffsetDateTime::now_utc);
         let [certificate, key] = write_ca(self.server.dir(), &self_signed_ca("kubernetes"));
         let ca = CaSource::from_files(certificate, key, clock.clone());
-        let signers =
-            KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
+        let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
         let metrics = windlass_controllers::MetricFamilies::unregistered();
         let (admin, at) = (self.admin(), clock.clone());
         let signing = csr_signer::run(admin, signers, YEAR, Vec::new(), at, metrics.clone());
@@ -104,8 +103,7 @@ impl JoiningFixture {
         purpose: CertificatePurpose,
         template: CertificateTemplate,
     ) -> Arc<NodeCertificateManager> {
-        let own =
-            self.server.client_as("system:node:n1", &["system:nodes", "system:authenticated"]);
+        let own = self.server.client_as("system:node:n1", &["system:nodes", "system:authenticated"]);
         let bootstrappers = ["system:bootstrappers", TOKENS, "system:authenticated"];
         let bootstrap = self.server.client_as("system:bootstrap:abcdef", &bootstrappers);
         let clients: ClientFactory = Arc::new(move |credential| {
@@ -116,8 +114,7 @@ impl JoiningFixture {
             async { Ok(client) }.boxed()
         });
         let pki = self.server.dir().join("pki");
-        let (store, clock) =
-            (CertStore::new(&pki, purpose.prefix(), FileSystem::default()), self.clock());
+        let (store, clock) = (CertStore::new(&pki, purpose.prefix(), FileSystem::default()), self.clock());
         let loaded = store.load(clock().wall);
         let setup = NodeCertificateConfig {
             purpose,

@@ -121,8 +121,7 @@ fn whoever_reads_sees_whole_old_or_whole_new() {
         let reader = scope.spawn(|| read(&volume, &sets, &wanted));
         for run in 1..=RUNS {
             let before = contents(&volume.join("..data")).unwrap();
-            let (dead, new) =
-                (run_killed_child(&volume, &set(run), step), contents(&set(run)).unwrap());
+            let (dead, new) = (run_killed_child(&volume, &set(run), step), contents(&set(run)).unwrap());
             let found = contents(&volume.join("..data")).unwrap();
             assert!(found == before || found == new, "step {step}");
             assert!(dead || found == new);

@@ -109,8 +109,7 @@ impl RotationFixture {
     pub async fn start() -> Self {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let clock = FastClock { began: Instant::now(), from: OffsetDateTime::now_utc() };
-        let server =
-            TestServer::with(|options| options.clock = Arc::new(move || clock.wall())).await;
+        let server = TestServer::with(|options| options.clock = Arc::new(move || clock.wall())).await;
         let mut world = Self { server, clock, tasks: JoinSet::new() };
         world.prepare().await;
         world.run_controllers();
@@ -170,16 +169,12 @@ impl RotationFixture {
         let options = windlass_node::AgentOptions {
             node_name: "n1".into(),
             root_dir: root.clone(),
-            clock: Arc::new(move || ClockReading {
-                wall: clock.wall(),
-                since: clock.began.elapsed(),
-            }),
+            clock: Arc::new(move || ClockReading { wall: clock.wall(), since: clock.began.elapsed() }),
             look: Duration::from_millis(100),
             tmpfs: false,
             ..windlass_node::AgentOptions::new(root.join("kubeconfig"), root.join("pki"))
         };
-        let registration =
-            NodeRegistration { heartbeat: Some(clock.wall()), ..NodeRegistration::default() };
+        let registration = NodeRegistration { heartbeat: Some(clock.wall()), ..NodeRegistration::default() };
         let registration = watch::Sender::new(registration);
         let client = self.client_of("system:node:n1", "system:nodes");
         let volumes = VolumeRuntime::new(&options);

@@ -24,9 +24,7 @@ async fn no_handshake_fails_while_roots_and_certificates_are_replaced() {
     world.apply_bundle("zero", "live", &[&root]).await;
     let (server, client) = (world.add_pod("server").await, world.add_pod("client").await);
     for volume in [&server, &client] {
-        world
-            .until("there are no files", || volume.trusts(&root) && volume.is_issued_by(&root))
-            .await;
+        world.until("there are no files", || volume.trusts(&root) && volume.is_issued_by(&root)).await;
     }
     let stop = Arc::new(AtomicBool::new(false));
     let peers = Arc::new(TlsPeers::new(client.clone(), server.clone(), world.clock()));

@@ -39,8 +39,7 @@ impl TimeProvider for FastTimeProvider {
 
 impl TlsPeers {
     pub fn new(client: Arc<PodVolumeFiles>, server: Arc<PodVolumeFiles>, clock: FastClock) -> Self {
-        let (time, provider) =
-            (Arc::new(FastTimeProvider(clock)), Arc::new(aws_lc_rs::default_provider()));
+        let (time, provider) = (Arc::new(FastTimeProvider(clock)), Arc::new(aws_lc_rs::default_provider()));
         Self { client, server, time, provider, shaken: AtomicUsize::new(0) }
     }
 

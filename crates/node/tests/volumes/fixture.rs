@@ -78,11 +78,8 @@ impl VolumesFixture {
         let signers = SignersConfig::parse(&self.server.dir().join("signers.yaml"), &text).unwrap();
         let custom = signers.signers.into_iter();
         let custom = custom.map(|custom| CustomSigner::new(custom, ca.clone())).collect();
-        let kind = kube::core::GroupVersionKind::gvk(
-            "certificates.k8s.io",
-            "v1beta1",
-            "PodCertificateRequest",
-        );
+        let kind =
+            kube::core::GroupVersionKind::gvk("certificates.k8s.io", "v1beta1", "PodCertificateRequest");
         let resource = kube::core::ApiResource::from_gvk(&kind);
         let metrics = windlass_controllers::MetricFamilies::unregistered();
         self.loops.spawn(pod_signer::run(self.admin.clone(), resource, custom, clock, metrics));
@@ -170,13 +167,7 @@ pub fn anchor() -> String {
 /// Waits until `good` holds for an object; `None` stands for one that does not exist.
 pub async fn until<K>(api: &Api<K>, name: &str, good: impl Fn(Option<&K>) -> bool)
 where
-    K: Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned
-        + Serialize
-        + Send
-        + 'static,
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize + Send + 'static,
 {
     windlass_testkit::wait_until(api, name, "change", good).await;
 }

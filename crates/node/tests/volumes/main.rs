@@ -78,10 +78,8 @@ async fn everything_in_one_volume_follows_what_it_comes_from() {
     world.sign();
     let text = anchor();
     world.apply_bundle("a", &text).await;
-    let map: ConfigMap =
-        object(json!({"metadata": {"name": "map"}, "data": {"greeting": "hello"}}));
-    let secret: Secret =
-        object(json!({"metadata": {"name": "secret"}, "stringData": {"password": "x"}}));
+    let map: ConfigMap = object(json!({"metadata": {"name": "map"}, "data": {"greeting": "hello"}}));
+    let secret: Secret = object(json!({"metadata": {"name": "secret"}, "stringData": {"password": "x"}}));
     world.create(&map).await;
     world.create(&secret).await;
     let label = json!({"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}});

@@ -21,11 +21,7 @@ use zeroize::Zeroizing;
 use crate::fixture::{PATIENCE, SwitchableServer, WatchingFixture, change, create, delete, pass};
 
 /// Waits until a condition holds, checking it at every wake-up.
-async fn until(
-    wakes: &mut mpsc::UnboundedReceiver<SourceChange>,
-    what: &str,
-    good: impl Fn() -> bool,
-) {
+async fn until(wakes: &mut mpsc::UnboundedReceiver<SourceChange>, what: &str, good: impl Fn() -> bool) {
     let waiting = async {
         while !good() {
             wakes.recv().await.unwrap();
@@ -78,9 +74,7 @@ async fn a_node_sees_what_its_pods_name() {
     })
     .await;
     let is_secret = || match objects.secret("default", "s") {
-        ObjectState::Present(secret) => {
-            secret.data.as_ref().is_some_and(|data| data["k"].0 == b"v")
-        }
+        ObjectState::Present(secret) => secret.data.as_ref().is_some_and(|data| data["k"].0 == b"v"),
         ObjectState::Absent | ObjectState::Unknown(_) => false,
     };
     until(&mut wakes, "there is a secret", is_secret).await;
@@ -92,10 +86,8 @@ async fn a_node_sees_what_its_pods_name() {
     create(&maps, json!({"metadata": {"name": "none"}, "data": {"k": "3"}})).await;
     until(&mut wakes, "it has come", || value(&objects, "none").as_deref() == Some("3")).await;
     delete(&maps, "m").await;
-    until(&mut wakes, "it is gone", || {
-        matches!(objects.config_map("default", "m"), ObjectState::Absent)
-    })
-    .await;
+    until(&mut wakes, "it is gone", || matches!(objects.config_map("default", "m"), ObjectState::Absent))
+        .await;
     assert!(is_secret());
     objects.set_watched(&BTreeSet::new());
     assert!(matches!(objects.config_map("default", "none"), ObjectState::Unknown(None)));
@@ -129,8 +121,7 @@ impl TokenFixture {
         let source = json!({"audience": "vault", "expirationSeconds": 600, "path": "token"});
         let pod: Pod = world.create_pod("p", "n1", json!([{"serviceAccountToken": source}])).await;
         let uid = pod.metadata.uid.unwrap();
-        let owner =
-            VolumeOwner::Pod { namespace: "default".into(), name: "p".into(), uid: uid.clone() };
+        let owner = VolumeOwner::Pod { namespace: "default".into(), name: "p".into(), uid: uid.clone() };
         let id = SourceId { volume: VolumeId { owner, name: "v".into() }, index: 0 };
         let (line, (send, wakes)) = (world.line(), mpsc::unbounded_channel());
         Self { world, line, id, uid, send, wakes }

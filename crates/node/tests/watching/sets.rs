@@ -88,9 +88,8 @@ async fn a_node_sees_bundles() {
     assert!((arrival.written.unwrap() - before).abs() < time::Duration::seconds(30));
     let both = first.clone() + &authority();
     change(&api, "early", json!({"spec": {"trustBundle": both}})).await;
-    let has_two = |view: &Arc<BundleView>| {
-        bundle(view, "early").is_some_and(|bundle| bundle.anchors.len() == 2)
-    };
+    let has_two =
+        |view: &Arc<BundleView>| bundle(view, "early").is_some_and(|bundle| bundle.anchors.len() == 2);
     let view = until(&mut told, "early has two", has_two).await;
     assert_eq!(view.arrivals.keys().collect::<Vec<_>>(), ["early", "late"]);
     delete(&api, "early").await;

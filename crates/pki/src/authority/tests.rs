@@ -22,13 +22,8 @@ fn serial() -> Serial {
 
 fn authority(name: &str) -> CertificateAuthority {
     let subject = Subject::new(name, &[]).unwrap();
-    CertificateAuthority::self_signed(
-        &subject,
-        days(3650),
-        PrivateKey::generate().unwrap(),
-        serial(),
-    )
-    .unwrap()
+    CertificateAuthority::self_signed(&subject, days(3650), PrivateKey::generate().unwrap(), serial())
+        .unwrap()
 }
 
 fn server<'a>(key: &'a PrivateKey, names: &[AltName]) -> LeafTemplate<'a> {
@@ -178,8 +173,7 @@ fn openssl_and_webpki_take_other_kinds_of_authority() {
         let rsa = arguments.contains("rsa");
         let leaf_key = PrivateKey::from_pem(&output.stdout).unwrap();
         let subject = Subject::new("ca", &["example"]).unwrap();
-        let authority =
-            CertificateAuthority::self_signed(&subject, days(10), key, serial()).unwrap();
+        let authority = CertificateAuthority::self_signed(&subject, days(10), key, serial()).unwrap();
         let leaf = issue(&authority, &server(&leaf_key, &names())).unwrap();
         let text = openssl(&authority, &leaf, "sslserver");
         assert_eq!(text.contains("Digital Signature, Key Encipherment"), rsa, "{text}");
@@ -199,9 +193,7 @@ fn issued_certificates_can_be_read_back() {
     assert_eq!(certificate.organizations(), groups);
     assert_eq!(certificate.alt_names(), names());
     assert_eq!(certificate.purposes(), Some(&[KeyPurpose::ClientAuth][..]));
-    assert!(
-        certificate.allows(&KeyPurpose::ClientAuth) && !certificate.allows(&KeyPurpose::ServerAuth)
-    );
+    assert!(certificate.allows(&KeyPurpose::ClientAuth) && !certificate.allows(&KeyPurpose::ServerAuth));
     assert_eq!(certificate.validity(), leaf.validity);
     assert_eq!(certificate.serial(), leaf.serial.as_bytes());
     assert_eq!(certificate.public_key(), key.public_key());
@@ -245,9 +237,8 @@ fn loads_only_a_matching_pair_of_an_authority() {
         (authority.certificate().to_pem(), authority.key().to_pem().unwrap())
     };
     let ((certificate, key), (other, other_key)) = (pem(&one), pem(&two));
-    let load = |certificate: &str, key: &str| {
-        CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes())
-    };
+    let load =
+        |certificate: &str, key: &str| CertificateAuthority::from_pem(certificate.as_bytes(), key.as_bytes());
     let loaded = load(&certificate, &key).unwrap();
     assert_eq!(loaded.certificate().der(), one.certificate().der());
     assert_eq!(load(&certificate, &other_key).unwrap_err(), Error::KeyMismatch);
@@ -290,10 +281,7 @@ fn deep_and_wide_der_is_refused_quickly() {
     }
     assert!(Certificate::from_der(&deep).is_err());
     assert!(Certificate::from_der(&vec![0x30; MAX_CERTIFICATE]).is_err());
-    assert!(matches!(
-        Certificate::from_der(&vec![0; MAX_CERTIFICATE + 1]),
-        Err(Error::TooLarge { .. })
-    ));
+    assert!(matches!(Certificate::from_der(&vec![0; MAX_CERTIFICATE + 1]), Err(Error::TooLarge { .. })));
 }
 
 const MAX_CERTIFICATE: usize = crate::limits::MAX_CERTIFICATE_BYTES;
@@ -333,9 +321,7 @@ fn reads_who_vouches_for_an_authority() {
         let pem = chain.iter().map(|authority| authority.certificate().to_pem());
         CertificateAuthority::from_chain_pem(pem.collect::<String>().as_bytes(), key.as_bytes())
     };
-    for (chain, length) in
-        [(&[&last][..], 0), (&[&last, &middle], 1), (&[&last, &middle, &root], 2)]
-    {
+    for (chain, length) in [(&[&last][..], 0), (&[&last, &middle], 1), (&[&last, &middle, &root], 2)] {
         let (authority, vouching) = read(chain).unwrap();
         assert_eq!(authority.certificate().der(), last.certificate().der());
         assert_eq!(vouching.len(), length);

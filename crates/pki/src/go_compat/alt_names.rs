@@ -39,8 +39,7 @@ impl AltNames {
         let mut names = names.ok_or("invalid subject alternative names")?;
         while !names.is_empty() {
             let name = names.next_element().ok_or("invalid subject alternative name")?;
-            let ascii =
-                || asn1_string::decode_ascii(name.value).ok_or("alternative name is not ASCII");
+            let ascii = || asn1_string::decode_ascii(name.value).ok_or("alternative name is not ASCII");
             match name.tag {
                 EMAIL => found.email_addresses.push(ascii()?),
                 DNS => found.dns_names.push(ascii()?),

@@ -50,8 +50,7 @@ mod tests {
     }
 
     fn read(authorities: &[&CertificateAuthority]) -> Vec<ForeignCertificate> {
-        let read =
-            |each: &&CertificateAuthority| ForeignCertificate::from_der(each.certificate().der());
+        let read = |each: &&CertificateAuthority| ForeignCertificate::from_der(each.certificate().der());
         authorities.iter().map(read).collect::<Result<_, _>>().unwrap()
     }
 

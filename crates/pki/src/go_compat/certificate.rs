@@ -36,11 +36,7 @@ impl ForeignCertificate {
     pub fn from_der(der: &[u8]) -> Result<Self, Error> {
         let mut reader = DerReader::new(der);
         let certificate = Self::next(&mut reader)?;
-        if reader.is_empty() {
-            Ok(certificate)
-        } else {
-            Err(malformed_certificate("trailing data"))
-        }
+        if reader.is_empty() { Ok(certificate) } else { Err(malformed_certificate("trailing data")) }
     }
 
     /// Parses concatenated certificates with nothing between them.
@@ -81,8 +77,7 @@ impl ForeignCertificate {
         let not_before = read_time(&mut validity).ok_or("malformed start of validity")?;
         let not_after = read_time(&mut validity).ok_or("malformed end of validity")?;
         let subject = tbs.element(tag::SEQUENCE).ok_or("malformed subject")?;
-        let (subject_der, subject) =
-            (subject.whole, DistinguishedName::from_certificate(subject.whole)?);
+        let (subject_der, subject) = (subject.whole, DistinguishedName::from_certificate(subject.whole)?);
         let key = tbs.element(tag::SEQUENCE).ok_or("malformed public key")?;
         let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::read)?;
         let extensions = extensions(version, &mut tbs)?;
@@ -237,9 +232,7 @@ fn extensions(version: u8, tbs: &mut DerReader<'_>) -> Result<ForeignExtensions,
     }
     match tbs.optional(tag::constructed(3)).ok_or("malformed extensions")? {
         None => Ok(ForeignExtensions::default()),
-        Some(list) => {
-            ForeignExtensions::read(DerReader::new(list).sequence().ok_or("malformed extensions")?)
-        }
+        Some(list) => ForeignExtensions::read(DerReader::new(list).sequence().ok_or("malformed extensions")?),
     }
 }
 

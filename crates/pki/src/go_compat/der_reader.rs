@@ -95,8 +95,7 @@ impl<'a> DerReader<'a> {
     /// decoder, which supports those.
     pub(crate) fn next_wide_element(&mut self) -> Option<DerElement<'a>> {
         let header = header(self.rest)?;
-        let (whole, rest) =
-            self.rest.split_at_checked(header.octets.checked_add(header.length)?)?;
+        let (whole, rest) = self.rest.split_at_checked(header.octets.checked_add(header.length)?)?;
         self.rest = rest;
         Some(DerElement { tag: header.tag, value: whole.get(header.octets..)?, whole })
     }

@@ -39,8 +39,7 @@ impl DistinguishedName {
 
     /// Returns the text values of the attribute `2.5.4.number`, in order.
     pub(crate) fn values(&self, number: u8) -> impl Iterator<Item = &str> {
-        let wanted =
-            move |attribute: &&NameAttribute| Oid(&attribute.oid).name_attribute() == Some(number);
+        let wanted = move |attribute: &&NameAttribute| Oid(&attribute.oid).name_attribute() == Some(number);
         self.attributes.iter().filter(wanted).filter_map(NameAttribute::value)
     }
 
@@ -95,10 +94,7 @@ pub(crate) fn check(name: &[u8]) -> Result<(), &'static str> {
 }
 
 /// Parses a name of a certificate, whose values must be text.
-fn visit_attributes(
-    name: &[u8],
-    mut each: impl FnMut(Oid<'_>, String),
-) -> Result<(), &'static str> {
+fn visit_attributes(name: &[u8], mut each: impl FnMut(Oid<'_>, String)) -> Result<(), &'static str> {
     let mut sets = DerReader::new(name).sequence().ok_or(INVALID)?;
     while !sets.is_empty() {
         let mut set = sets.nested(tag::SET).ok_or(INVALID)?;

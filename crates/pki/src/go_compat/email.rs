@@ -24,8 +24,7 @@ fn is_dotted(text: &str) -> bool {
 }
 
 fn is_atom(text: &str) -> bool {
-    let is_atext =
-        |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
+    let is_atext = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-/=?^_`{|}~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_atext)
 }
 

@@ -207,9 +207,8 @@ fn is_constraint(kind: u8, value: &[u8]) -> bool {
         DNS => value.is_ascii() && domain_name::is_valid(value, true),
         EMAIL if value.contains(&b'@') => value.is_ascii() && domain_name::is_mailbox(value),
         EMAIL => value.is_ascii() && domain_name::is_valid(value, true),
-        URI => asn1_string::decode_ascii(value).is_some_and(|name| {
-            name.parse::<IpAddr>().is_err() && domain_name::is_valid(value, true)
-        }),
+        URI => asn1_string::decode_ascii(value)
+            .is_some_and(|name| name.parse::<IpAddr>().is_err() && domain_name::is_valid(value, true)),
         IP => is_network(value),
         _ => true,
     }
@@ -224,8 +223,7 @@ fn is_network(value: &[u8]) -> bool {
     };
     let mut tail = ones.copied();
     let edge = tail.next().unwrap_or_default();
-    edge.leading_ones().saturating_add(edge.trailing_zeros()) == u8::BITS
-        && tail.all(|byte| byte == 0)
+    edge.leading_ones().saturating_add(edge.trailing_zeros()) == u8::BITS && tail.all(|byte| byte == 0)
 }
 
 #[cfg(test)]

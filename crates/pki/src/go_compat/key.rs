@@ -3,8 +3,8 @@
 use std::fmt;
 
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P521_SHA512_ASN1,
-    EcdsaVerificationAlgorithm, ParsedPublicKey,
+    ECDSA_P256_SHA256_ASN1, ECDSA_P384_SHA384_ASN1, ECDSA_P521_SHA512_ASN1, EcdsaVerificationAlgorithm,
+    ParsedPublicKey,
 };
 
 use super::algorithm::AlgorithmIdentifier;
@@ -181,17 +181,14 @@ impl SubjectKey {
                 let numbers = [unsigned(modulus), unsigned(exponent)].concat();
                 (RSA, NULL.to_vec(), encode_tlv(tag::SEQUENCE, &numbers))
             }
-            KeyMaterial::Ecdsa { curve, point } => {
-                (ECDSA, encode_tlv(tag::OID, curve.oid()), point.clone())
-            }
+            KeyMaterial::Ecdsa { curve, point } => (ECDSA, encode_tlv(tag::OID, curve.oid()), point.clone()),
             KeyMaterial::Ed25519(key) => (ED25519, Vec::new(), key.clone()),
             KeyMaterial::X25519(key) => (X25519, Vec::new(), key.clone()),
             KeyMaterial::Dsa(_) | KeyMaterial::Unknown => {
                 return Err(Error::UnsupportedKey("not RSA, ECDSA or Ed25519"));
             }
         };
-        let algorithm =
-            encode_tlv(tag::SEQUENCE, &[encode_tlv(tag::OID, algorithm), parameters].concat());
+        let algorithm = encode_tlv(tag::SEQUENCE, &[encode_tlv(tag::OID, algorithm), parameters].concat());
         let bits = encode_tlv(tag::BIT_STRING, &[&[0], bits.as_slice()].concat());
         Ok(encode_tlv(tag::SEQUENCE, &[algorithm, bits].concat()))
     }
@@ -253,9 +250,7 @@ impl EllipticCurve {
     }
 
     fn from_oid(oid: &[u8]) -> Option<Self> {
-        [Self::P224, Self::P256, Self::P384, Self::P521]
-            .into_iter()
-            .find(|curve| curve.oid() == oid)
+        [Self::P224, Self::P256, Self::P384, Self::P521].into_iter().find(|curve| curve.oid() == oid)
     }
 
     const fn oid(self) -> &'static [u8] {
@@ -314,10 +309,7 @@ fn parse_material(
     }
 }
 
-fn parse_rsa(
-    algorithm: &AlgorithmIdentifier<'_>,
-    bits: &BitString<'_>,
-) -> Result<KeyMaterial, &'static str> {
+fn parse_rsa(algorithm: &AlgorithmIdentifier<'_>, bits: &BitString<'_>) -> Result<KeyMaterial, &'static str> {
     // RFC 3279 §2.3.1 requires the NULL.
     if algorithm.parameters.is_none_or(|parameters| parameters.whole != NULL) {
         return Err("RSA key without NULL parameters");
@@ -357,10 +349,7 @@ fn parse_x25519(
     Ok(KeyMaterial::X25519(key))
 }
 
-fn parse_dsa(
-    algorithm: &AlgorithmIdentifier<'_>,
-    bits: &BitString<'_>,
-) -> Result<KeyMaterial, &'static str> {
+fn parse_dsa(algorithm: &AlgorithmIdentifier<'_>, bits: &BitString<'_>) -> Result<KeyMaterial, &'static str> {
     let invalid = "invalid DSA public key";
     let key = bits.right_aligned();
     let y = DerReader::new(&key).integer().and_then(positive).ok_or(invalid)?;

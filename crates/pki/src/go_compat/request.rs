@@ -93,8 +93,7 @@ impl CertificateRequest {
         let public_key = SubjectKey::embedded(key, AlgorithmIdentifier::in_request)?;
         let subject = DistinguishedName::from_request(subject.whole)?;
         let extensions = requested_extensions(attributes)?;
-        let alt_names =
-            extensions.iter().find(|extension| extension.is_extension(SUBJECT_ALT_NAME));
+        let alt_names = extensions.iter().find(|extension| extension.is_extension(SUBJECT_ALT_NAME));
         let alt_names = alt_names.map(|extension| AltNames::read(&extension.value));
         Ok(Self {
             der: der.to_vec(),
@@ -177,16 +176,13 @@ impl RequestedExtension {
 }
 
 /// Returns the extensions of all attributes. Skips unparsable attributes, as Go does.
-fn requested_extensions(
-    mut attributes: DerReader<'_>,
-) -> Result<Vec<RequestedExtension>, &'static str> {
+fn requested_extensions(mut attributes: DerReader<'_>) -> Result<Vec<RequestedExtension>, &'static str> {
     let mut requested = Vec::new();
     let mut seen = HashSet::new();
     while !attributes.is_empty() {
         let attribute = attributes.next_wide_element().ok_or("malformed attribute")?;
         let Some(value) = extension_request(attribute.whole) else { continue };
-        let mut extensions =
-            DerReader::new(value).sequence().ok_or("malformed requested extensions")?;
+        let mut extensions = DerReader::new(value).sequence().ok_or("malformed requested extensions")?;
         while !extensions.is_empty() {
             let extension = extensions.sequence().ok_or("malformed requested extension")?;
             let extension = RawExtension::read(extension)?;

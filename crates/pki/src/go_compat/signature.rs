@@ -7,8 +7,8 @@ use aws_lc_rs::signature::{
     ECDSA_P521_SHA256_ASN1, ECDSA_P521_SHA384_ASN1, ECDSA_P521_SHA512_ASN1, ED25519,
     EcdsaVerificationAlgorithm, ParsedPublicKey, RSA_PKCS1_1024_8192_SHA1_FOR_LEGACY_USE_ONLY,
     RSA_PKCS1_1024_8192_SHA256_FOR_LEGACY_USE_ONLY, RSA_PKCS1_1024_8192_SHA512_FOR_LEGACY_USE_ONLY,
-    RSA_PKCS1_2048_8192_SHA384, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384,
-    RSA_PSS_2048_8192_SHA512, RsaParameters, RsaPssSaltLength, RsaPublicKeyComponents,
+    RSA_PKCS1_2048_8192_SHA384, RSA_PSS_2048_8192_SHA256, RSA_PSS_2048_8192_SHA384, RSA_PSS_2048_8192_SHA512,
+    RsaParameters, RsaPssSaltLength, RsaPublicKeyComponents,
 };
 
 use super::algorithm::AlgorithmIdentifier;
@@ -75,9 +75,7 @@ impl SignatureAlgorithm {
             // SHA-1 with RSA under its ISO OID.
             [0x2b, 0x0e, 0x03, 0x02, 0x1d] => Self::Rsa(HashAlgorithm::Sha1),
             [0x2a, 0x86, 0x48, 0xce, 0x38, 0x04, 0x03] => Self::Dsa(HashAlgorithm::Sha1),
-            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02] => {
-                Self::Dsa(HashAlgorithm::Sha256)
-            }
+            [0x60, 0x86, 0x48, 0x01, 0x65, 0x03, 0x04, 0x03, 0x02] => Self::Dsa(HashAlgorithm::Sha256),
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x01] => Self::Ecdsa(HashAlgorithm::Sha1),
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02] => Self::Ecdsa(HashAlgorithm::Sha256),
             [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x03] => Self::Ecdsa(HashAlgorithm::Sha384),
@@ -107,11 +105,7 @@ fn pss_hash(identifier: &AlgorithmIdentifier<'_>) -> Option<HashAlgorithm> {
     let mask_hash = DerReader::new(mask.parameters?.whole).sequence();
     let mask_hash = AlgorithmIdentifier::read(mask_hash?)?;
     let is_mgf1 = mask.oid.0.split_last() == Some((&MGF1, &PKCS1[..]));
-    if !hash.has_no_parameters()
-        || !is_mgf1
-        || mask_hash.oid != hash.oid
-        || !mask_hash.has_no_parameters()
-    {
+    if !hash.has_no_parameters() || !is_mgf1 || mask_hash.oid != hash.oid || !mask_hash.has_no_parameters() {
         return None;
     }
     let (&last, arcs) = hash.oid.0.split_last()?;
@@ -186,9 +180,7 @@ impl SubjectKey {
             KeyMaterial::Ecdsa { curve, point } => {
                 verify_ecdsa(*curve, HashAlgorithm::Sha256, point, message, proof)
             }
-            KeyMaterial::Rsa { modulus, exponent } => {
-                verify_pss_any_salt(modulus, *exponent, message, proof)
-            }
+            KeyMaterial::Rsa { modulus, exponent } => verify_pss_any_salt(modulus, *exponent, message, proof),
             KeyMaterial::Dsa(_) | KeyMaterial::X25519(_) | KeyMaterial::Unknown => {
                 Err(SignatureError::Unsupported)
             }
@@ -285,15 +277,10 @@ fn verify_ecdsa(
 }
 
 /// Maps to every combination that the library supports. It lacks P-224, and SHA-1 with P-384.
-fn ecdsa_algorithm(
-    curve: EllipticCurve,
-    hash: HashAlgorithm,
-) -> Option<&'static EcdsaVerificationAlgorithm> {
+fn ecdsa_algorithm(curve: EllipticCurve, hash: HashAlgorithm) -> Option<&'static EcdsaVerificationAlgorithm> {
     use EllipticCurve::{P224, P256, P384, P521};
     match (curve, hash) {
-        (P224, _) | (_, HashAlgorithm::Md2 | HashAlgorithm::Md5) | (P384, HashAlgorithm::Sha1) => {
-            None
-        }
+        (P224, _) | (_, HashAlgorithm::Md2 | HashAlgorithm::Md5) | (P384, HashAlgorithm::Sha1) => None,
         (P256, HashAlgorithm::Sha1) => Some(&ECDSA_P256_SHA1_ASN1),
         (P256, HashAlgorithm::Sha256) => Some(&ECDSA_P256_SHA256_ASN1),
         (P256, HashAlgorithm::Sha384) => Some(&ECDSA_P256_SHA384_ASN1),

@@ -95,11 +95,7 @@ fn parse_anchor(block: &pem_scan::ScannedBlock<'_>) -> Result<TrustAnchor, Entry
     }
     let certificate = ForeignCertificate::from_der(&block.contents);
     let certificate = certificate.map_err(|error| EntryFault::Malformed(error.to_string()))?;
-    if certificate.is_authority() {
-        Ok(TrustAnchor(certificate))
-    } else {
-        Err(EntryFault::NotAuthority)
-    }
+    if certificate.is_authority() { Ok(TrustAnchor(certificate)) } else { Err(EntryFault::NotAuthority) }
 }
 
 /// Returns the indices of byte-identical anchors, ordered by the first index.

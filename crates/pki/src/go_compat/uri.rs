@@ -47,8 +47,7 @@ fn hierarchy(uri: &str) -> Option<Vec<u8>> {
             return None;
         }
     }
-    let authority =
-        rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///"));
+    let authority = rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///"));
     let Some(authority) = authority else {
         unescape(rest, UriPart::Other)?;
         return Some(Vec::new());

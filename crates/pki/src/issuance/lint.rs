@@ -24,8 +24,7 @@ use crate::certificate::{
 use crate::der_syntax::TbsFields;
 use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_CERTIFIED_RSA_BITS, MIN_RSA_BITS};
 use crate::{
-    AltNames, CertificateAuthority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey,
-    Validity,
+    AltNames, CertificateAuthority, EllipticCurve, Error, KeyAlgorithm, KeyUsageSet, SubjectKey, Validity,
 };
 
 /// A check before or after signing.

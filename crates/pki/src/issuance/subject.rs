@@ -43,10 +43,8 @@ impl IssuedSubject {
     /// Creates a subject with any number of organizations, and a common name unless that is empty.
     pub fn new(common_name: &str, organizations: &[&str]) -> Self {
         let common_name = Some(common_name).filter(|name| !name.is_empty());
-        let attributes = [
-            (ORGANIZATION, organizations.to_vec()),
-            (COMMON_NAME, common_name.into_iter().collect()),
-        ];
+        let attributes =
+            [(ORGANIZATION, organizations.to_vec()), (COMMON_NAME, common_name.into_iter().collect())];
         Self::from_attributes(attributes.iter())
     }
 
@@ -69,10 +67,8 @@ impl IssuedSubject {
     fn from_attributes<'a>(attributes: impl Iterator<Item = &'a (u8, Vec<&'a str>)>) -> Self {
         let mut has_control_characters = false;
         let sets = attributes.filter(|(_, values)| !values.is_empty()).map(|(number, values)| {
-            has_control_characters |=
-                values.iter().any(|value| value.chars().any(char::is_control));
-            let mut encoded =
-                values.iter().map(|value| attribute(*number, value)).collect::<Vec<_>>();
+            has_control_characters |= values.iter().any(|value| value.chars().any(char::is_control));
+            let mut encoded = values.iter().map(|value| attribute(*number, value)).collect::<Vec<_>>();
             // DER requires sets sorted by their bytes.
             encoded.sort();
             encode_tlv(SET, &encoded.concat())

@@ -11,8 +11,7 @@ use super::check::check;
 use super::*;
 use crate::der_syntax::encode_tlv;
 use crate::{
-    ExtendedUsage, ForeignCertificate, IssuedSubject, KeyUsageSet, PrivateKey, SignatureError,
-    Subject,
+    ExtendedUsage, ForeignCertificate, IssuedSubject, KeyUsageSet, PrivateKey, SignatureError, Subject,
 };
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
@@ -23,8 +22,7 @@ fn days(days: i64) -> Validity {
 
 fn authority_with(key: PrivateKey) -> CertificateAuthority {
     let subject = Subject::new("ca", &["windlass"]).unwrap();
-    CertificateAuthority::self_signed(&subject, days(3650), key, Serial::from_bytes([1; 16]))
-        .unwrap()
+    CertificateAuthority::self_signed(&subject, days(3650), key, Serial::from_bytes([1; 16])).unwrap()
 }
 
 fn authority() -> CertificateAuthority {
@@ -33,8 +31,7 @@ fn authority() -> CertificateAuthority {
 
 fn template<'a>(request: &'a CertificateRequest, usages: &[&str]) -> CertificateTemplate<'a> {
     let usages = CertificateUsages::from_names(usages).unwrap();
-    CertificateTemplate::from_request(request, usages, days(1), Serial::from_bytes([2; 16]))
-        .unwrap()
+    CertificateTemplate::from_request(request, usages, days(1), Serial::from_bytes([2; 16])).unwrap()
 }
 
 fn read(issued: &IssuedCertificate) -> ForeignCertificate {
@@ -69,9 +66,8 @@ fn issues_nothing_without_the_proof_of_the_key() {
     *der.last_mut().unwrap() ^= 1;
     let request = CertificateRequest::from_der(&der).unwrap();
     let serial = Serial::from_bytes([2; 16]);
-    let error =
-        CertificateTemplate::from_request(&request, CertificateUsages::default(), days(1), serial)
-            .unwrap_err();
+    let error = CertificateTemplate::from_request(&request, CertificateUsages::default(), days(1), serial)
+        .unwrap_err();
     assert_eq!(error, Error::Unproven(SignatureError::Invalid));
     assert!(error.is_permanent());
 }
@@ -115,8 +111,7 @@ fn warns_of_what_is_odd_and_issues_it() {
 fn does_not_outlive_its_authority() {
     let (authority, key) = (authority(), PrivateKey::generate().unwrap());
     let request = CraftedRequest::named("alice", &[]).signed(&key);
-    let wanted =
-        |days_long| CertificateTemplate { validity: days(days_long), ..template(&request, &[]) };
+    let wanted = |days_long| CertificateTemplate { validity: days(days_long), ..template(&request, &[]) };
     issue_certificate(&authority, &wanted(3650)).unwrap();
     let error = issue_certificate(&authority, &wanted(3651)).unwrap_err();
     assert!(matches!(error, Error::Lint { lint: IssuanceLint::ValidityEnd, .. }), "{error}");
@@ -181,8 +176,7 @@ fn writes_usages_of_our_own() {
         key: KeyUsageSet::DIGITAL_SIGNATURE.with(KeyUsageSet::KEY_ENCIPHERMENT),
         extended: [ExtendedUsage::ClientAuth, ExtendedUsage::ServerAuth].into(),
     };
-    let ours =
-        issue_certificate(&authority, &CertificateTemplate { usages, ..template(&request, &[]) });
+    let ours = issue_certificate(&authority, &CertificateTemplate { usages, ..template(&request, &[]) });
     let names = ["client auth", "server auth", "key encipherment", "digital signature"];
     let theirs = issue_certificate(&authority, &template(&request, &names)).unwrap();
     // Skips the outer length, which depends on the signature's length.

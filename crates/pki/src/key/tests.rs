@@ -1,8 +1,6 @@
 use std::process::Command;
 
-use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED,
-};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED};
 
 use super::*;
 use crate::SubjectKey;
@@ -32,11 +30,7 @@ fn reads_what_openssl_makes_and_signs_tokens_with_it() {
         (ec("ec_paramgen_curve:P-256"), "PrivateKey(ECDSA P-256)", Some(JwsAlgorithm::Es256)),
         (ec("ec_paramgen_curve:P-384"), "PrivateKey(ECDSA P-384)", Some(JwsAlgorithm::Es384)),
         (ec("ec_paramgen_curve:P-521"), "PrivateKey(ECDSA P-521)", Some(JwsAlgorithm::Es512)),
-        (
-            words("ecparam -genkey -name prime256v1"),
-            "PrivateKey(ECDSA P-256)",
-            Some(JwsAlgorithm::Es256),
-        ),
+        (words("ecparam -genkey -name prime256v1"), "PrivateKey(ECDSA P-256)", Some(JwsAlgorithm::Es256)),
         (words("genrsa 2048"), "PrivateKey(RSA)", Some(JwsAlgorithm::Rs256)),
         (words("genrsa -traditional 2048"), "PrivateKey(RSA)", Some(JwsAlgorithm::Rs256)),
         (words("genpkey -algorithm ed25519"), "PrivateKey(Ed25519)", None),

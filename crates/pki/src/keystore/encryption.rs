@@ -60,11 +60,7 @@ pub(super) struct ContentEncryptor<'a> {
 
 impl<'a> ContentEncryptor<'a> {
     /// Takes all content that will be encrypted.
-    pub(super) fn new(
-        password: &'a KeystorePassword,
-        profile: Pkcs12Profile,
-        contents: &[&[u8]],
-    ) -> Self {
+    pub(super) fn new(password: &'a KeystorePassword, profile: Pkcs12Profile, contents: &[&[u8]]) -> Self {
         let mut context = Context::new(&SHA256);
         context.update(b"windlass keystore 1\0");
         context.update(profile.name().as_bytes());
@@ -105,17 +101,12 @@ impl<'a> ContentEncryptor<'a> {
             EncryptionScheme::Rc2 => {
                 self.encrypt_legacy::<Rc2>(RC2_40, 5, self.derive_bytes(salt_use)?, &plain)
             }
-            EncryptionScheme::TripleDes => self.encrypt_legacy::<TdesEde3>(
-                TRIPLE_DES,
-                24,
-                self.derive_bytes(salt_use)?,
-                &plain,
-            ),
-            EncryptionScheme::Aes => self.encrypt_modern(
-                self.derive_bytes(salt_use)?,
-                self.derive_bytes(vector_use)?,
-                plain,
-            ),
+            EncryptionScheme::TripleDes => {
+                self.encrypt_legacy::<TdesEde3>(TRIPLE_DES, 24, self.derive_bytes(salt_use)?, &plain)
+            }
+            EncryptionScheme::Aes => {
+                self.encrypt_modern(self.derive_bytes(salt_use)?, self.derive_bytes(vector_use)?, plain)
+            }
         }
     }
 
@@ -200,10 +191,7 @@ impl<'a> ContentEncryptor<'a> {
         })
     }
 
-    fn derive_bytes<const LENGTH: usize>(
-        &self,
-        usage: &str,
-    ) -> Result<[u8; LENGTH], KeystoreError> {
+    fn derive_bytes<const LENGTH: usize>(&self, usage: &str) -> Result<[u8; LENGTH], KeystoreError> {
         let mut octets = [0; LENGTH];
         self.seed
             .expand(&[usage.as_bytes()], OutputLength(LENGTH))
@@ -229,9 +217,7 @@ impl Pkcs12Profile {
     const fn scheme(self, part: EncryptedPart) -> EncryptionScheme {
         match (self, part) {
             (Self::LegacyRc2, EncryptedPart::Certificates) => EncryptionScheme::Rc2,
-            (Self::LegacyRc2, EncryptedPart::Key) | (Self::LegacyDes, _) => {
-                EncryptionScheme::TripleDes
-            }
+            (Self::LegacyRc2, EncryptedPart::Key) | (Self::LegacyDes, _) => EncryptionScheme::TripleDes,
             (Self::Modern2023, _) => EncryptionScheme::Aes,
         }
     }

@@ -21,8 +21,7 @@ pub(super) fn trust_store(
     entries: &[TrustStoreEntry],
     password: &KeystorePassword,
 ) -> Result<Vec<u8>, KeystoreError> {
-    let mut named =
-        entries.iter().map(|entry| (entry.alias.to_lowercase(), entry)).collect::<Vec<_>>();
+    let mut named = entries.iter().map(|entry| (entry.alias.to_lowercase(), entry)).collect::<Vec<_>>();
     named.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     let mut store = Vec::new();
     store.extend_from_slice(&MAGIC.to_be_bytes());

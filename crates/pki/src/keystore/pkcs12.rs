@@ -18,16 +18,13 @@ use super::{KeystoreError, KeystorePassword, KeystoreProtection, Pkcs12Profile, 
 
 const DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.1");
 const ENCRYPTED_DATA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.7.6");
-const SHROUDED_KEY_BAG: ObjectIdentifier =
-    ObjectIdentifier::new_unwrap("1.2.840.113549.1.12.10.1.2");
-const CERTIFICATE_BAG: ObjectIdentifier =
-    ObjectIdentifier::new_unwrap("1.2.840.113549.1.12.10.1.3");
+const SHROUDED_KEY_BAG: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.12.10.1.2");
+const CERTIFICATE_BAG: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.12.10.1.3");
 const X509_CERTIFICATE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.22.1");
 const FRIENDLY_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.20");
 const LOCAL_KEY_ID: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.9.21");
 /// Java treats a certificate as an anchor only with this attribute.
-const TRUSTED_KEY_USAGE: ObjectIdentifier =
-    ObjectIdentifier::new_unwrap("2.16.840.1.113894.746875.1.1");
+const TRUSTED_KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.113894.746875.1.1");
 const ANY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37.0");
 
 pub(super) fn trust_store(
@@ -74,11 +71,7 @@ pub(super) fn key_store(
 
 fn certificate_bag(der: &[u8], attributes: Vec<Attribute>) -> Result<SafeBag, KeystoreError> {
     let cert_value = OctetString::new(der).map_err(too_large)?;
-    safe_bag(
-        CERTIFICATE_BAG,
-        CertBag { cert_id: X509_CERTIFICATE, cert_value }.to_der(),
-        attributes,
-    )
+    safe_bag(CERTIFICATE_BAG, CertBag { cert_id: X509_CERTIFICATE, cert_value }.to_der(), attributes)
 }
 
 fn safe_bag(
@@ -99,10 +92,7 @@ fn friendly_name(alias: &str) -> Result<Attribute, KeystoreError> {
     attribute(FRIENDLY_NAME, Any::new(Tag::BmpString, units).and_then(|name| name.to_der()))
 }
 
-fn attribute(
-    oid: ObjectIdentifier,
-    value: der::Result<Vec<u8>>,
-) -> Result<Attribute, KeystoreError> {
+fn attribute(oid: ObjectIdentifier, value: der::Result<Vec<u8>>) -> Result<Attribute, KeystoreError> {
     let values = SetOfVec::try_from(vec![parse_any(value)?]).map_err(too_large)?;
     Ok(Attribute { oid, values })
 }
@@ -113,15 +103,11 @@ fn plain_content(contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
     Ok(ContentInfo { content_type: DATA, content })
 }
 
-fn encrypted_content(
-    sealer: &ContentEncryptor<'_>,
-    contents: Vec<u8>,
-) -> Result<ContentInfo, KeystoreError> {
+fn encrypted_content(sealer: &ContentEncryptor<'_>, contents: Vec<u8>) -> Result<ContentInfo, KeystoreError> {
     let (content_enc_alg, encrypted) =
         sealer.encrypt(EncryptedPart::Certificates, Zeroizing::new(contents))?;
     let encrypted_content = Some(OctetString::new(encrypted).map_err(too_large)?);
-    let enc_content_info =
-        EncryptedContentInfo { content_type: DATA, content_enc_alg, encrypted_content };
+    let enc_content_info = EncryptedContentInfo { content_type: DATA, content_enc_alg, encrypted_content };
     let data = EncryptedData { version: CmsVersion::V0, enc_content_info, unprotected_attrs: None };
     Ok(ContentInfo { content_type: ENCRYPTED_DATA, content: parse_any(data.to_der())? })
 }
@@ -132,9 +118,7 @@ fn encode_store(
 ) -> Result<Vec<u8>, KeystoreError> {
     let parts = parts.to_der().map_err(too_large)?;
     let mac_data = sealer.map(|sealer| sealer.authenticate(&parts)).transpose()?;
-    Pfx { version: Version::V3, auth_safe: plain_content(parts)?, mac_data }
-        .to_der()
-        .map_err(too_large)
+    Pfx { version: Version::V3, auth_safe: plain_content(parts)?, mac_data }.to_der().map_err(too_large)
 }
 
 pub(super) fn parse_any(der: der::Result<Vec<u8>>) -> Result<Any, KeystoreError> {

@@ -5,8 +5,8 @@ use time::macros::datetime;
 
 use super::*;
 use crate::{
-    Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, Serial, Subject, SystemRandom,
-    Validity, issue,
+    Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, Serial, Subject, SystemRandom, Validity,
+    issue,
 };
 
 mod jks;
@@ -65,8 +65,8 @@ fn password(text: &str) -> KeystorePassword {
 }
 
 fn protections<'a>(password: &'a KeystorePassword) -> Vec<(&'static str, KeystoreProtection<'a>)> {
-    let sealed = Pkcs12Profile::ALL
-        .map(|profile| (profile.name(), KeystoreProtection::Sealed { password, profile }));
+    let sealed =
+        Pkcs12Profile::ALL.map(|profile| (profile.name(), KeystoreProtection::Sealed { password, profile }));
     sealed.into_iter().chain([("open", KeystoreProtection::Open)]).collect()
 }
 
@@ -149,11 +149,7 @@ fn salts_depend_on_content_password_and_profile() {
     for profile in Pkcs12Profile::ALL {
         let base = salts(&one, &secret, profile);
         // The salts of encryption and authentication, and the AES vector.
-        assert_eq!(
-            base.len(),
-            if profile == Pkcs12Profile::Modern2023 { 3 } else { 2 },
-            "{profile:?}"
-        );
+        assert_eq!(base.len(), if profile == Pkcs12Profile::Modern2023 { 3 } else { 2 }, "{profile:?}");
         for changed in [salts(&two, &secret, profile), salts(&one, &other, profile)] {
             assert!(base.iter().all(|salt| !changed.contains(salt)), "{profile:?}");
         }
@@ -212,12 +208,9 @@ fn profiles_are_named_as_trust_manager_names_them() {
 
 #[test]
 fn passwords_have_a_length() {
-    for (text, accepted) in [
-        (String::new(), false),
-        ("x".to_owned(), true),
-        ("é".repeat(128), true),
-        ("x".repeat(129), false),
-    ] {
+    for (text, accepted) in
+        [(String::new(), false), ("x".to_owned(), true), ("é".repeat(128), true), ("x".repeat(129), false)]
+    {
         let password = KeystorePassword::new(&text);
         assert_eq!(password.is_ok(), accepted, "{text}");
         assert!(password.is_ok() || password.is_err_and(|e| e == KeystoreError::PasswordLength));

@@ -47,10 +47,7 @@ fn refuses_rather_than_drops() {
             "-----BEGIN A-----\nAAAA\n-----END A----------BEGIN A-----\nAAAA\n-----END A-----",
             PemError::Boundary { line: 3 },
         ),
-        (
-            "-----BEGIN A-----\nAAAA\n-----BEGIN A-----\nAAAA\n-----END A-----",
-            PemError::Boundary { line: 3 },
-        ),
+        ("-----BEGIN A-----\nAAAA\n-----BEGIN A-----\nAAAA\n-----END A-----", PemError::Boundary { line: 3 }),
         ("-----BEGIN A-----\nProc-Type: 4\n\nAAAA\n-----END A-----", PemError::Headers { line: 2 }),
         ("-----BEGIN A-----\n-----END A-----", PemError::Base64 { line: 1 }),
         ("-----BEGIN A-----\nAAA\n-----END A-----", PemError::Base64 { line: 1 }),
@@ -98,8 +95,7 @@ fn stops_at_its_limits() {
 #[test]
 fn survives_every_mutation_of_a_text() {
     let text =
-        format!("comment\n{}{}", *encode(CERTIFICATE, &[7; 60]), *encode(PRIVATE_KEY, &[9; 20]))
-            .into_bytes();
+        format!("comment\n{}{}", *encode(CERTIFICATE, &[7; 60]), *encode(PRIVATE_KEY, &[9; 20])).into_bytes();
     for position in 0..text.len() {
         for byte in [0, b'\n', b'-', b'=', b':', b' ', 0xff] {
             let mut mutant = text.clone();

@@ -109,8 +109,7 @@ fn nodes_get_what_the_first_broken_rule_allows() {
     for PolicyCase { common_name, organizations, names, usages, serving, client } in ROWS {
         let alt_names = alt_names(names);
         let (organizations, usages) = (organizations.to_vec(), usages.to_vec());
-        let asked =
-            RequestedAttributes { common_name, organizations, alt_names: &alt_names, usages };
+        let asked = RequestedAttributes { common_name, organizations, alt_names: &alt_names, usages };
         assert_eq!(text(validate_kubelet_serving(&asked)).as_deref(), serving, "{asked:?}");
         assert_eq!(text(validate_kubelet_client(&asked)).as_deref(), client, "{asked:?}");
     }
@@ -158,10 +157,7 @@ fn clients_are_asked_for_usages_only() {
         (&[], missing),
         (&["digital signature"], missing),
         (&["key encipherment", "digital signature"], missing),
-        (
-            &["client auth", "server auth"],
-            Some("invalid usage for client certificate: server auth"),
-        ),
+        (&["client auth", "server auth"], Some("invalid usage for client certificate: server auth")),
         (&["any", "cert sign"], Some("invalid usage for client certificate: any")),
         (&["signing", "client auth"], Some("invalid usage for client certificate: signing")),
     ];
@@ -169,8 +165,7 @@ fn clients_are_asked_for_usages_only() {
         for (common_name, kinds) in [("", ""), ("anybody", "deiu"), (NODE, "d")] {
             let alt_names = alt_names(kinds);
             let (organizations, usages) = (vec!["system:masters"], usages.to_vec());
-            let asked =
-                RequestedAttributes { common_name, organizations, alt_names: &alt_names, usages };
+            let asked = RequestedAttributes { common_name, organizations, alt_names: &alt_names, usages };
             assert_eq!(text(validate_api_client(&asked)).as_deref(), said, "{asked:?}");
         }
     }

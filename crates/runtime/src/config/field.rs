@@ -182,10 +182,7 @@ impl<'a> ConfigField<'a> {
             _ => return Err(self.unexpected("a duration, such as 24h")),
         };
         parsed.ok_or_else(|| {
-            self.error(format!(
-                "{} is not a duration; use a number and a unit, such as 24h",
-                self.shown()
-            ))
+            self.error(format!("{} is not a duration; use a number and a unit, such as 24h", self.shown()))
         })
     }
 
@@ -194,9 +191,7 @@ impl<'a> ConfigField<'a> {
         let duration = self.duration()?;
         if duration < minimum {
             let minimum = describe_duration(minimum);
-            return Err(
-                self.error(format!("{} is too short; use at least {minimum}", self.shown()))
-            );
+            return Err(self.error(format!("{} is too short; use at least {minimum}", self.shown())));
         }
         Ok(duration)
     }
@@ -257,9 +252,7 @@ impl<'a> ConfigField<'a> {
     fn unexpected(&self, expected: &str) -> ReportedError {
         match &self.node.value {
             ConfigValue::Null => self.error(format!("has no value; it must be {expected}")),
-            value if self.sensitive => {
-                self.error(format!("must be {expected}, not {}", value.type_name()))
-            }
+            value if self.sensitive => self.error(format!("must be {expected}, not {}", value.type_name())),
             _ => self.error(format!("must be {expected}, not {}", self.shown())),
         }
     }
@@ -332,9 +325,7 @@ impl<'a> ConfigFields<'a> {
             (Some(_), false) => Err(self
                 .section
                 .error(format!("has more than one of {}; keep one", join_names(names, "and")))),
-            (None, _) => {
-                Err(self.section.error(format!("needs one of {}", join_names(names, "and"))))
-            }
+            (None, _) => Err(self.section.error(format!("needs one of {}", join_names(names, "and")))),
         }
     }
 }

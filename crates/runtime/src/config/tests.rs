@@ -59,11 +59,7 @@ fn values_of_the_wrong_type_are_reported_with_their_position() {
         (integer, "a: 1.5", "f.yaml:1:4: a: must be an integer, not 1.5"),
         (integer, "a: x", "f.yaml:1:4: a: must be an integer, not \"x\""),
         (duration, "a: 1h", ""),
-        (
-            duration,
-            "a: 24",
-            "f.yaml:1:4: a: 24 is not a duration; use a number and a unit, such as 24h",
-        ),
+        (duration, "a: 24", "f.yaml:1:4: a: 24 is not a duration; use a number and a unit, such as 24h"),
         (
             duration,
             "a: '24'",
@@ -73,11 +69,7 @@ fn values_of_the_wrong_type_are_reported_with_their_position() {
         (duration, "a: {}", "f.yaml:1:4: a: must be a duration, such as 24h, not a map"),
         (fraction, "a: 0.5", ""),
         (fraction, "a: 1", "f.yaml:1:4: a: 1 is not a number between 0 and 1, such as 0.66"),
-        (
-            fraction,
-            "a: NaN",
-            "f.yaml:1:4: a: \"NaN\" is not a number between 0 and 1, such as 0.66",
-        ),
+        (fraction, "a: NaN", "f.yaml:1:4: a: \"NaN\" is not a number between 0 and 1, such as 0.66"),
         (list, "a: []", ""),
         (list, "a: x", "f.yaml:1:4: a: must be a list, not \"x\""),
         (
@@ -184,9 +176,7 @@ fn keys_are_part_of_the_path_of_their_values() {
 
 #[test]
 fn paths_are_relative_to_the_file() {
-    for (file, text, expected) in
-        [("/etc/f", "a", "/etc/a"), ("/etc/f", "/b", "/b"), ("f", "a", "a")]
-    {
+    for (file, text, expected) in [("/etc/f", "a", "/etc/a"), ("/etc/f", "/b", "/b"), ("f", "a", "a")] {
         let document = ConfigDocument::parse(Path::new(file), text.as_bytes()).unwrap();
         assert_eq!(document.root().file_path(), Ok(PathBuf::from(expected)));
     }

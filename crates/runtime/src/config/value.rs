@@ -43,9 +43,7 @@ impl ConfigValue {
             ConfigValue::Bool(value) => Value::Bool(*value),
             ConfigValue::Number(number) => Value::Number(number.clone()),
             ConfigValue::Text(text) => Value::String(text.clone()),
-            ConfigValue::List(items) => {
-                Value::Array(items.iter().map(|item| item.value.to_json()).collect())
-            }
+            ConfigValue::List(items) => Value::Array(items.iter().map(|item| item.value.to_json()).collect()),
             ConfigValue::Map(entries) => {
                 let pair = |(key, node): &ConfigEntry| (key.value.clone(), node.value.to_json());
                 Value::Object(entries.iter().map(pair).collect())
@@ -61,11 +59,7 @@ pub(super) fn find_duplicates(root: &ConfigValue) -> Vec<(Location, FieldPath)> 
     found
 }
 
-fn collect_duplicates(
-    value: &ConfigValue,
-    path: &FieldPath,
-    found: &mut Vec<(Location, FieldPath)>,
-) {
+fn collect_duplicates(value: &ConfigValue, path: &FieldPath, found: &mut Vec<(Location, FieldPath)>) {
     match value {
         ConfigValue::List(items) => {
             for (index, item) in items.iter().enumerate() {
@@ -82,10 +76,7 @@ fn collect_duplicates(
                 collect_duplicates(&node.value, &path, found);
             }
         }
-        ConfigValue::Null
-        | ConfigValue::Bool(_)
-        | ConfigValue::Number(_)
-        | ConfigValue::Text(_) => {}
+        ConfigValue::Null | ConfigValue::Bool(_) | ConfigValue::Number(_) | ConfigValue::Text(_) => {}
     }
 }
 
@@ -100,10 +91,7 @@ pub(super) fn locate<'n>(node: &'n Spanned<ConfigValue>, path: &str) -> &'n Span
             let index = path.strip_prefix('[').and_then(|rest| rest.split_once(']'));
             index.and_then(|(index, rest)| Some((rest, items.get(index.parse::<usize>().ok()?)?)))
         }
-        ConfigValue::Null
-        | ConfigValue::Bool(_)
-        | ConfigValue::Number(_)
-        | ConfigValue::Text(_) => None,
+        ConfigValue::Null | ConfigValue::Bool(_) | ConfigValue::Number(_) | ConfigValue::Text(_) => None,
     };
     next.map_or(node, |(rest, child)| locate(child, rest))
 }

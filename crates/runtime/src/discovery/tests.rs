@@ -29,14 +29,12 @@ struct PresenceScene {
 impl PresenceScene {
     fn start(versions: &[(&'static str, &'static [&'static str])]) -> Self {
         let versions = versions.iter().copied().collect();
-        let server =
-            Arc::new(Mutex::new(DiscoveryServer { versions, ..DiscoveryServer::default() }));
+        let server = Arc::new(Mutex::new(DiscoveryServer { versions, ..DiscoveryServer::default() }));
         let recheck = RecheckSignal::default();
         let client = client(&server);
         let (out, presence) = watch::channel(KindPresence::Unknown);
         let mut task = JoinSet::new();
-        let watch =
-            watch_presence(client, CLUSTER_TRUST_BUNDLES, AGENT_PACING, recheck.clone(), out);
+        let watch = watch_presence(client, CLUSTER_TRUST_BUNDLES, AGENT_PACING, recheck.clone(), out);
         task.spawn(watch);
         Self { server, recheck, presence, _task: task }
     }
@@ -73,9 +71,8 @@ fn client(server: &Arc<Mutex<DiscoveryServer>>) -> Client {
 impl DiscoveryServer {
     fn respond(&mut self, path: &str) -> Response<Full<Bytes>> {
         self.requests.push(path.to_owned());
-        let answer = |code: u16, text: String| {
-            Response::builder().status(code).body(Full::from(text)).unwrap()
-        };
+        let answer =
+            |code: u16, text: String| Response::builder().status(code).body(Full::from(text)).unwrap();
         if let Some(code) = self.failure {
             return answer(code, "no".into());
         }

@@ -8,8 +8,7 @@ use std::thread;
 use zeroize::Zeroizing;
 
 use super::{
-    DiskError, DiskOperation, FileSystem, PRIVATE_MODE, PUBLIC_MODE, failed, parent_directory,
-    staged_path,
+    DiskError, DiskOperation, FileSystem, PRIVATE_MODE, PUBLIC_MODE, failed, parent_directory, staged_path,
 };
 
 /// File to be written by [`FileSystem::write_all`].
@@ -76,8 +75,7 @@ impl FileSystem {
             self.call_hook(DiskOperation::Sync, &file.path)?;
         }
         let synced: Vec<io::Result<()>> = thread::scope(|scope| {
-            let threads: Vec<_> =
-                handles.iter().map(|handle| scope.spawn(|| handle.sync_all())).collect();
+            let threads: Vec<_> = handles.iter().map(|handle| scope.spawn(|| handle.sync_all())).collect();
             let panicked = |_| Err(io::Error::other("syncing panicked"));
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(panicked)).collect()
         });

@@ -88,9 +88,7 @@ impl FileSystem {
             if let Some(handle) = optional(self.perform(DiskOperation::Read, above, open))? {
                 let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
                 let missing = path.strip_prefix(above).unwrap_or(path);
-                return self
-                    .opened(handle.into(), above.to_owned())
-                    .create_below(missing, &access, &access);
+                return self.opened(handle.into(), above.to_owned()).create_below(missing, &access, &access);
             }
         }
         Err(failed(DiskOperation::Read, path)(ErrorKind::NotFound.into()))
@@ -110,8 +108,7 @@ impl OpenDirectory {
     /// Opens a directory in this one; `None` if nothing or something else has this name.
     pub fn open_directory(&self, name: &OsStr) -> Result<Option<OpenDirectory>, DiskError> {
         let path = self.path.join(name);
-        let open = || match rustix::fs::openat(&self.handle, name, directory_flags(), Mode::empty())
-        {
+        let open = || match rustix::fs::openat(&self.handle, name, directory_flags(), Mode::empty()) {
             Err(rustix::io::Errno::NOTDIR | rustix::io::Errno::LOOP) => Ok(None),
             opened => Ok(Some(opened?)),
         };
@@ -120,11 +117,7 @@ impl OpenDirectory {
     }
 
     /// Creates a directory under an unused name and opens it.
-    pub fn create_directory(
-        &self,
-        name: &OsStr,
-        access: &FileAccess,
-    ) -> Result<OpenDirectory, DiskError> {
+    pub fn create_directory(&self, name: &OsStr, access: &FileAccess) -> Result<OpenDirectory, DiskError> {
         let path = self.path.join(name);
         let handle = self.perform(DiskOperation::CreateDirectory, name, || {
             rustix::fs::mkdirat(&self.handle, name, Mode::RWXU)?;
@@ -190,12 +183,7 @@ impl OpenDirectory {
     }
 
     /// Creates a file under an unused name. Its content is on the disk when this returns; sync the directory for its name.
-    pub fn write(
-        &self,
-        name: &OsStr,
-        contents: &[u8],
-        access: &FileAccess,
-    ) -> Result<(), DiskError> {
+    pub fn write(&self, name: &OsStr, contents: &[u8], access: &FileAccess) -> Result<(), DiskError> {
         let path = self.path.join(name);
         let mut file = self.perform(DiskOperation::Create, name, || {
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -254,9 +242,9 @@ impl OpenDirectory {
             for name in directory.list_names()? {
                 match directory.entry(&name)? {
                     DirectoryEntry::Directory => directories.push(path.join(name)),
-                    DirectoryEntry::Nothing
-                    | DirectoryEntry::Symlink(_)
-                    | DirectoryEntry::Other => directory.remove(&name)?,
+                    DirectoryEntry::Nothing | DirectoryEntry::Symlink(_) | DirectoryEntry::Other => {
+                        directory.remove(&name)?
+                    }
                 }
             }
         }
@@ -307,11 +295,7 @@ impl OpenDirectory {
     }
 
     /// Creates a directory, or opens the one that another process has created in the meantime.
-    fn create_or_open(
-        &self,
-        name: &OsStr,
-        access: &FileAccess,
-    ) -> Result<OpenDirectory, DiskError> {
+    fn create_or_open(&self, name: &OsStr, access: &FileAccess) -> Result<OpenDirectory, DiskError> {
         match self.create_directory(name, access) {
             Err(error) if error.source.kind() == ErrorKind::AlreadyExists => {
                 self.open_directory(name)?.ok_or(error)
@@ -331,8 +315,7 @@ impl OpenDirectory {
 
     /// Sets owner, group and mode of the directory.
     pub fn set_access(&self, access: &FileAccess) -> Result<(), DiskError> {
-        self.files
-            .perform(DiskOperation::SetAccess, &self.path, || set_access(&self.handle, access))
+        self.files.perform(DiskOperation::SetAccess, &self.path, || set_access(&self.handle, access))
     }
 
     /// Makes the names in the directory durable.
@@ -351,9 +334,8 @@ impl OpenDirectory {
         name: &OsStr,
         action: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, DiskError> {
-        self.files.perform(operation, &self.path.join(name), || {
-            check_single_name(name).and_then(|()| action())
-        })
+        self.files
+            .perform(operation, &self.path.join(name), || check_single_name(name).and_then(|()| action()))
     }
 }
 

@@ -89,10 +89,7 @@ fn an_event_is_valid_whatever_the_object_is_called() {
     let odd = NewEvent::normal("Signing", "Odd", format!("x{note}")).named("once");
     let event = odd.build(&EventReporter::node("n1"), pod_reference("ns", "p", "u"), NOW);
     assert_eq!(event.note.unwrap().len(), MAX_NOTE_BYTES - 1);
-    assert_eq!(
-        (event.metadata.name.as_deref(), event.metadata.generate_name),
-        (Some("once"), None)
-    );
+    assert_eq!((event.metadata.name.as_deref(), event.metadata.generate_name), (Some("once"), None));
     assert_eq!(event.metadata.namespace.as_deref(), Some("ns"));
     assert_eq!(event.type_.as_deref(), Some("Normal"));
 }

@@ -14,8 +14,7 @@ use tokio::time::Instant;
 use super::MetricsRegistry;
 
 /// Buckets of client-go, in seconds: ten nanoseconds to a quarter of an hour.
-const BUCKETS: [f64; 12] =
-    [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
+const BUCKETS: [f64; 12] = [1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0];
 
 /// Metric families that all controllers of a process share, one series per controller.
 #[derive(Debug)]
@@ -84,11 +83,7 @@ impl WorkQueueMetrics {
         let controllers: Arc<Mutex<ControllerMap>> = Arc::default();
         let metrics = Self {
             adds: registry.register("workqueue_adds", "Keys added to the queue", Family::default()),
-            depth: registry.register(
-                "workqueue_depth",
-                "Keys waiting to be processed",
-                Family::default(),
-            ),
+            depth: registry.register("workqueue_depth", "Keys waiting to be processed", Family::default()),
             queue_duration: registry.register(
                 "workqueue_queue_duration_seconds",
                 "Time that keys wait in the queue",
@@ -99,11 +94,7 @@ impl WorkQueueMetrics {
                 "Time that processing a key takes",
                 histogram(),
             ),
-            retries: registry.register(
-                "workqueue_retries",
-                "Keys requeued with backoff",
-                Family::default(),
-            ),
+            retries: registry.register("workqueue_retries", "Keys requeued with backoff", Family::default()),
             reconciles: registry.register(
                 "windlass_controller_reconciles",
                 "Reconciliations, by result",
@@ -141,8 +132,7 @@ impl WorkQueueMetrics {
     /// All series of a controller exist from the start, so that rates are right from the first event on.
     fn create(&self, name: &'static str) -> ControllerMetrics {
         let labels = QueueLabels { name };
-        let result =
-            |result| self.reconciles.get_or_create_owned(&ReconcileLabels { name, result });
+        let result = |result| self.reconciles.get_or_create_owned(&ReconcileLabels { name, result });
         ControllerMetrics {
             name,
             watch_errors: self.watch_errors.get_or_create_owned(&labels),
@@ -233,8 +223,7 @@ fn sample_ages(
     let controllers = controllers.lock().unwrap_or_else(PoisonError::into_inner);
     let sample = |metrics: &Arc<ControllerMetrics>| {
         let running = metrics.running();
-        let mut ages =
-            running.started.values().map(|start| now.duration_since(*start).as_secs_f64());
+        let mut ages = running.started.values().map(|start| now.duration_since(*start).as_secs_f64());
         (QueueLabels { name: metrics.name }, aggregate(&mut ages))
     };
     controllers.values().map(sample).collect()

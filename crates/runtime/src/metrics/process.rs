@@ -4,11 +4,9 @@ use super::MetricsRegistry;
 
 /// Registers resident memory and open file descriptors under the names that Prometheus clients share.
 pub fn register_process_metrics(registry: &MetricsRegistry) {
-    registry.register_scraped_gauge(
-        "process_resident_memory_bytes",
-        "Resident memory size in bytes",
-        || unlabeled(resident_bytes()),
-    );
+    registry.register_scraped_gauge("process_resident_memory_bytes", "Resident memory size in bytes", || {
+        unlabeled(resident_bytes())
+    });
     registry.register_scraped_gauge("process_open_fds", "Open file descriptors", || {
         unlabeled(std::fs::read_dir("/proc/self/fd").ok().map(|files| count(files.count())))
     });

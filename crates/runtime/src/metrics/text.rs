@@ -21,10 +21,8 @@ pub(super) fn to_text_format(open_metrics: &str, bare: &BTreeSet<String>) -> Str
             // Held back, because only the type that follows says which name it needs.
             ["#", "HELP", _, text] => help = Some(*text),
             ["#", "TYPE", name, kind] => {
-                bare_family =
-                    (*kind == "counter").then_some(*name).filter(|name| bare.contains(*name));
-                let suffix =
-                    if *kind == "counter" && bare_family.is_none() { "_total" } else { "" };
+                bare_family = (*kind == "counter").then_some(*name).filter(|name| bare.contains(*name));
+                let suffix = if *kind == "counter" && bare_family.is_none() { "_total" } else { "" };
                 if let Some(text) = help.take() {
                     out.push_str(&format!("# HELP {name}{suffix} {text}\n"));
                 }

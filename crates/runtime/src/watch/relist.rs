@@ -30,11 +30,7 @@ impl<Id> Default for ListTracker<Id> {
 
 impl<Id: Clone + Eq + Hash> ListTracker<Id> {
     /// Tracks an event. `key` identifies an object; `None` is the start of a list, at which nothing is known yet.
-    pub fn track<K>(
-        &mut self,
-        event: Event<K>,
-        key: impl Fn(&K) -> Id,
-    ) -> Option<TrackedEvent<K, Id>> {
+    pub fn track<K>(&mut self, event: Event<K>, key: impl Fn(&K) -> Id) -> Option<TrackedEvent<K, Id>> {
         Some(match event {
             Event::Init => {
                 // An earlier list that did not complete says nothing.

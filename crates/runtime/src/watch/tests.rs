@@ -93,9 +93,7 @@ fn respond(response: ScriptedResponse) -> HttpResponse {
         ScriptedResponse::Watch(events) => {
             Response::new(StreamBody::new(lines(events).chain(stream::pending())).boxed_unsync())
         }
-        ScriptedResponse::Ends(events) => {
-            Response::new(StreamBody::new(lines(events)).boxed_unsync())
-        }
+        ScriptedResponse::Ends(events) => Response::new(StreamBody::new(lines(events)).boxed_unsync()),
     }
 }
 
@@ -248,9 +246,8 @@ async fn incomplete_lists_back_off() {
 #[tokio::test(start_paused = true)]
 async fn events_that_have_arrived_are_one_batch() {
     let events = (10..60).map(|version| event("MODIFIED", version));
-    let script = ScriptedServer::new([ScriptedResponse::Watch(
-        [end_of_list()].into_iter().chain(events).collect(),
-    )]);
+    let script =
+        ScriptedServer::new([ScriptedResponse::Watch([end_of_list()].into_iter().chain(events).collect())]);
     let mut watch = script.watch();
     let mut batches = vec![0];
     while batches.iter().sum::<usize>() < 52 {

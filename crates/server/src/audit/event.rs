@@ -98,10 +98,7 @@ struct AuditAnnotations<'a> {
     #[serde(rename = "authorization.k8s.io/reason", skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     /// Number of unauthenticated callers' events that the rate limit suppressed before this one.
-    #[serde(
-        rename = "audit.windlass.dev/suppressed-events",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "audit.windlass.dev/suppressed-events", skip_serializing_if = "Option::is_none")]
     suppressed: Option<String>,
 }
 
@@ -135,10 +132,7 @@ struct ResponseSummaryMeta {
 impl ResponseSummary {
     /// Decodes the response where the event needs it: the body may contain a generated name, and a
     /// deletion may return a `Status`.
-    pub(super) fn from_response(
-        method: &Method,
-        response: &Response<ResponseBody>,
-    ) -> ResponseSummary {
+    pub(super) fn from_response(method: &Method, response: &Response<ResponseBody>) -> ResponseSummary {
         let json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == "application/json");
         let ResponseBody::Full(body) = response.body() else { return ResponseSummary::default() };
         let is_read = json
@@ -166,11 +160,7 @@ fn word<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::
 }
 
 /// Encodes the event of a request as a line of JSON.
-pub(super) fn line(
-    record: &AuditRecord<'_>,
-    open: &OpenAuditRecord<'_>,
-    stage: AuditStage,
-) -> Vec<u8> {
+pub(super) fn line(record: &AuditRecord<'_>, open: &OpenAuditRecord<'_>, stage: AuditStage) -> Vec<u8> {
     let parts = open.parts;
     let suppressed = match stage {
         AuditStage::RequestReceived | AuditStage::End(0) => None,
@@ -225,10 +215,7 @@ impl UserInfo<'_> {
     }
 }
 
-fn annotations(
-    decision: Option<&Decision>,
-    suppressed: Option<String>,
-) -> Option<AuditAnnotations<'_>> {
+fn annotations(decision: Option<&Decision>, suppressed: Option<String>) -> Option<AuditAnnotations<'_>> {
     if decision.is_none() && suppressed.is_none() {
         return None;
     }
@@ -251,9 +238,7 @@ fn end_stage(ending: &RequestOutcome) -> &'static str {
 
 fn reference<'a>(path: &'a ResourcePath, ending: &'a RequestOutcome) -> ObjectReference<'a> {
     let from_answer = match ending {
-        RequestOutcome::Answered { answer, .. } if answer.kind != "Status" => {
-            answer.metadata.name.as_str()
-        }
+        RequestOutcome::Answered { answer, .. } if answer.kind != "Status" => answer.metadata.name.as_str(),
         RequestOutcome::Failed(status) if repeats_secrets(path, status) => "",
         RequestOutcome::Failed(Status { details: Some(details), .. }) => details.name.as_str(),
         RequestOutcome::Answered { .. }
@@ -275,20 +260,15 @@ fn reference<'a>(path: &'a ResourcePath, ending: &'a RequestOutcome) -> ObjectRe
 /// logged.
 const CLIENT_LEFT: u16 = 499;
 
-fn response_status<'a>(
-    path: Option<&ResourcePath>,
-    ending: &'a RequestOutcome,
-) -> ResponseStatus<'a> {
+fn response_status<'a>(path: Option<&ResourcePath>, ending: &'a RequestOutcome) -> ResponseStatus<'a> {
     let none = ResponseStatus::default();
     match ending {
-        RequestOutcome::Answered { code, answer, .. } if answer.kind == "Status" => {
-            ResponseStatus {
-                status: answer.status.as_deref(),
-                details: answer.details.as_ref(),
-                code: *code,
-                ..none
-            }
-        }
+        RequestOutcome::Answered { code, answer, .. } if answer.kind == "Status" => ResponseStatus {
+            status: answer.status.as_deref(),
+            details: answer.details.as_ref(),
+            code: *code,
+            ..none
+        },
         RequestOutcome::Answered { code, .. } => ResponseStatus { code: *code, ..none },
         RequestOutcome::Failed(status) => failure(path, status),
         RequestOutcome::Panicked => ResponseStatus {

@@ -185,9 +185,8 @@ impl LogFile {
     fn prune(&self) {
         let LogRotation { max_backups, max_age_days, .. } = self.rotation;
         let now = (self.clock)();
-        let old = |stamp: OffsetDateTime| {
-            max_age_days > 0 && now - stamp > Duration::days(max_age_days.into())
-        };
+        let old =
+            |stamp: OffsetDateTime| max_age_days > 0 && now - stamp > Duration::days(max_age_days.into());
         for (number, (stamp, path)) in self.backups().into_iter().enumerate() {
             let surplus = max_backups > 0 && number >= max_backups;
             if (surplus || old(stamp))

@@ -50,8 +50,7 @@ mod tests {
             assert_eq!(collect(&peer, &headers), want, "{forwarded:?} {real:?}");
         }
         let many = vec!["10.0.0.1"; 1000].join(",");
-        let headers =
-            HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), many.parse().unwrap())]);
+        let headers = HeaderMap::from_iter([("x-forwarded-for".parse().unwrap(), many.parse().unwrap())]);
         assert_eq!(collect(&peer, &headers).len(), limits::AUDIT_SOURCES + 1);
     }
 }

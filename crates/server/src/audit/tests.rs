@@ -23,8 +23,7 @@ fn lines(path: &Path) -> Vec<Value> {
 #[tokio::test]
 async fn both_users_are_named_when_one_acts_as_the_other() {
     let (audit, path, _dir) = audit();
-    let (peer, parts, id) =
-        (Peer::local(User::anonymous()), parts(), HeaderValue::from_static("i"));
+    let (peer, parts, id) = (Peer::local(User::anonymous()), parts(), HeaderValue::from_static("i"));
     let clock = system_clock();
     let mut record = audit.begin(&peer, &parts, &id, &clock);
     let mut user = User::authenticated("admin", "", vec![]);
@@ -75,8 +74,7 @@ async fn requests_wait_rather_than_go_unseen() {
 async fn events_after_close_are_counted_as_lost() {
     let (audit, path, _dir) = audit();
     audit.close();
-    let (peer, parts, id) =
-        (Peer::local(User::anonymous()), parts(), HeaderValue::from_static("i"));
+    let (peer, parts, id) = (Peer::local(User::anonymous()), parts(), HeaderValue::from_static("i"));
     let clock = system_clock();
     let mut record = audit.begin(&peer, &parts, &id, &clock);
     record.panicked();
@@ -91,8 +89,7 @@ async fn events_after_close_are_counted_as_lost() {
 #[test]
 fn nothing_is_kept_when_nobody_wants_to_know() {
     let audit = AuditLog::default();
-    let (peer, parts, id) =
-        (Peer::local(User::anonymous()), parts(), HeaderValue::from_static("i"));
+    let (peer, parts, id) = (Peer::local(User::anonymous()), parts(), HeaderValue::from_static("i"));
     let clock: Clock = Arc::new(|| panic!("the clock is not even read"));
     let mut record = audit.begin(&peer, &parts, &id, &clock);
     record.failed(&Error::Timeout);

@@ -42,11 +42,9 @@ impl AuditCounters {
     pub(super) fn register(self: &Arc<Self>, registry: &MetricsRegistry) {
         let (events, lost) = (self.clone(), self.clone());
         let (suppressed, failing) = (self.clone(), self.clone());
-        registry.register_scraped_counter(
-            "apiserver_audit_event",
-            "Audit events made",
-            move || vec![(UNLABELED, events.events.load(Ordering::Relaxed))],
-        );
+        registry.register_scraped_counter("apiserver_audit_event", "Audit events made", move || {
+            vec![(UNLABELED, events.events.load(Ordering::Relaxed))]
+        });
         registry.register_scraped_counter(
             "apiserver_audit_error",
             "Audit events that could not be written",
@@ -101,8 +99,7 @@ impl AuditWriter {
         counts: Arc<AuditCounters>,
         clock: Clock,
     ) -> io::Result<AuditWriter> {
-        let shared =
-            Arc::new(SharedAuditQueue { queue: Mutex::default(), wake: Condvar::new(), counts });
+        let shared = Arc::new(SharedAuditQueue { queue: Mutex::default(), wake: Condvar::new(), counts });
         let work = AuditWriterThread { shared: shared.clone(), output, clock, complained: None };
         let thread = std::thread::Builder::new().name("audit".into()).spawn(move || work.run())?;
         let room = || Arc::new(Semaphore::new(limits::AUDIT_QUEUE));
@@ -150,9 +147,7 @@ impl AuditWriter {
 
     /// Queues a line when the caller cannot wait; a second capacity of equal size exists for these.
     pub(super) fn push_late(&self, bytes: Vec<u8>) {
-        if let Ok(room) =
-            self.overflow_room.clone().try_acquire_many_owned(permits_for(bytes.len()))
-        {
+        if let Ok(room) = self.overflow_room.clone().try_acquire_many_owned(permits_for(bytes.len())) {
             return self.push(bytes, Some(room));
         }
         self.shared.counts.events.fetch_add(1, Ordering::Relaxed);
@@ -304,13 +299,9 @@ mod tests {
     fn long_lines_take_the_room_of_many() {
         let all = limits::AUDIT_QUEUE as u32;
         let most = limits::AUDIT_QUEUE * limits::AUDIT_EVENT;
-        for (bytes, want) in [
-            (0, 1),
-            (limits::AUDIT_EVENT, 1),
-            (limits::AUDIT_EVENT + 1, 2),
-            (most, all),
-            (usize::MAX, all),
-        ] {
+        for (bytes, want) in
+            [(0, 1), (limits::AUDIT_EVENT, 1), (limits::AUDIT_EVENT + 1, 2), (most, all), (usize::MAX, all)]
+        {
             assert_eq!(permits_for(bytes), want, "{bytes}");
         }
     }

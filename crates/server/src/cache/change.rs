@@ -61,10 +61,7 @@ impl ObjectChange {
             (None, Some(old)) => (old.deleted_at(event.revision), true),
             (None, None) => return Ok(None),
         };
-        Ok(Some(ObjectChange {
-            deleted,
-            ..ObjectChange::from_objects(kind, Arc::new(object), previous)
-        }))
+        Ok(Some(ObjectChange { deleted, ..ObjectChange::from_objects(kind, Arc::new(object), previous) }))
     }
 
     /// Builds the change from `previous` to `object`.
@@ -106,9 +103,7 @@ impl ObjectChange {
     /// watcher receives its last matching state, at this revision.
     pub fn object_for(&self, seen_as: WatchEventType) -> Arc<Object> {
         match (&self.previous, seen_as) {
-            (Some(old), WatchEventType::Deleted) if !self.deleted => {
-                Arc::new(old.deleted_at(self.revision))
-            }
+            (Some(old), WatchEventType::Deleted) if !self.deleted => Arc::new(old.deleted_at(self.revision)),
             _ => self.object.clone(),
         }
     }

@@ -48,11 +48,7 @@ impl ResourceCaches {
             };
             match attached {
                 Err(StoreError::Compacted { floor }) if attempt < ATTEMPTS => {
-                    tracing::warn!(
-                        floor,
-                        attempt,
-                        "history was compacted while loading; starting over"
-                    );
+                    tracing::warn!(floor, attempt, "history was compacted while loading; starting over");
                     self.clear();
                     attempt += 1;
                 }
@@ -75,12 +71,8 @@ impl ResourceCaches {
     async fn fill(&self, store: &Arc<dyn Store>) -> Result<FilledCaches, StoreError> {
         let (mut after, mut revision, mut limit) = (None, None, PAGE);
         loop {
-            let range = KeyRange {
-                prefix: String::new(),
-                after: after.take(),
-                limit: Some(limit),
-                at: revision,
-            };
+            let range =
+                KeyRange { prefix: String::new(), after: after.take(), limit: Some(limit), at: revision };
             let page = store.range(range).await?;
             let mut bytes = 0;
             for (key, stored) in &page.items {

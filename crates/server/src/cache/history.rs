@@ -78,9 +78,8 @@ mod tests {
         let mut states = vec![BTreeMap::new(), BTreeMap::new()];
         let mut stored: BTreeMap<String, StoredValue> = BTreeMap::new();
         for (revision, (key, value)) in (2..).zip(changes) {
-            let value = value.map(|v| {
-                format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{}},"data":"{v}"}}"#)
-            });
+            let value = value
+                .map(|v| format!(r#"{{"kind":"ConfigMap","apiVersion":"v1","metadata":{{}},"data":"{v}"}}"#));
             let previous = stored.get(*key).cloned();
             let created = previous.as_ref().map_or(revision, |p| p.created);
             let event = ChangeEvent {
@@ -125,11 +124,8 @@ mod tests {
                     let found = cache
                         .snapshot_at(revision as u64, scope, later, |_| WalkAction::Include)
                         .unwrap_or_else(|| panic!("nothing is known of {revision}"));
-                    let found: Vec<_> = found
-                        .objects
-                        .iter()
-                        .map(|o| (o.key.to_string(), o.revision.to_string()))
-                        .collect();
+                    let found: Vec<_> =
+                        found.objects.iter().map(|o| (o.key.to_string(), o.revision.to_string())).collect();
                     let wanted: Vec<_> = state
                         .iter()
                         .filter(|(key, _)| key.starts_with(scope))

@@ -89,11 +89,7 @@ impl ChangeWindow {
     }
 
     /// Returns up to `most` changes after `revision`.
-    pub(super) fn after(
-        &self,
-        revision: u64,
-        most: usize,
-    ) -> Result<Vec<Arc<ObjectChange>>, RevisionTooOld> {
+    pub(super) fn after(&self, revision: u64, most: usize) -> Result<Vec<Arc<ObjectChange>>, RevisionTooOld> {
         if revision < self.floor {
             return Err(RevisionTooOld { floor: self.floor });
         }

@@ -45,8 +45,7 @@ pub(super) async fn route(
     let Some(path) = super::resource(info) else {
         return path_only(server, parts, query, &info.path);
     };
-    let Some((kind, served)) = server.registry.by_path(&path.group, &path.version, &path.resource)
-    else {
+    let Some((kind, served)) = server.registry.by_path(&path.group, &path.version, &path.resource) else {
         return Err(no_such_resource(server, path));
     };
     *facts = RequestDimensions {
@@ -290,14 +289,13 @@ async fn deletion(
     match deleted {
         DeleteOutcome::Removed(object) if !call.kind.returns_deleted => {
             let uid = object.stored_value()["metadata"]["uid"].as_str().unwrap_or_default().into();
-            let status =
-                windlass_api::status::Status::success(windlass_api::status::StatusDetails {
-                    name: object.name().into(),
-                    group: call.served.group.into(),
-                    kind: call.kind.plural.into(),
-                    uid,
-                    ..Default::default()
-                });
+            let status = windlass_api::status::Status::success(windlass_api::status::StatusDetails {
+                name: object.name().into(),
+                group: call.served.group.into(),
+                kind: call.kind.plural.into(),
+                uid,
+                ..Default::default()
+            });
             Ok(response::status(&status, output))
         }
         DeleteOutcome::Removed(object) | DeleteOutcome::Terminating(object) => {

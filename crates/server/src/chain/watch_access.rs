@@ -86,8 +86,8 @@ impl WatchAccess {
         self.snapshot = Some(self.capture());
         self.due = next_check();
         let checked = std::panic::catch_unwind(AssertUnwindSafe(|| self.check()));
-        let outcome = checked
-            .unwrap_or_else(|_| Err(Error::Internal("access check of a watch panicked".into())));
+        let outcome =
+            checked.unwrap_or_else(|_| Err(Error::Internal("access check of a watch panicked".into())));
         if let Err(error) = &outcome {
             let (user, path) = (&self.user.name, &self.info.path);
             let cause = error.internal().map_or_else(|| error.status().message, str::to_owned);
@@ -106,10 +106,7 @@ impl WatchAccess {
     fn capture(&self) -> AccessSnapshot {
         AccessSnapshot {
             authorizer: self.authorizer_version(),
-            credential: self
-                .server
-                .authenticator
-                .credential_dependencies(&self.server, &self.headers),
+            credential: self.server.authenticator.credential_dependencies(&self.server, &self.headers),
         }
     }
 
@@ -144,12 +141,7 @@ fn next_check() -> Instant {
 
 /// Copies the headers that a later check reads. A token that did not authenticate the caller is
 /// omitted: it may be as large as all headers together, and a user may have thousands of watches.
-fn credential_headers(
-    server: &Server,
-    peer: &Peer,
-    headers: &HeaderMap,
-    caller: &User,
-) -> HeaderMap {
+fn credential_headers(server: &Server, peer: &Peer, headers: &HeaderMap, caller: &User) -> HeaderMap {
     let authenticator = &server.authenticator;
     let is_read = |name: &http::HeaderName| {
         impersonation::reads(name)

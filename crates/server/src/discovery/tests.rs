@@ -99,10 +99,7 @@ fn entries_have_the_fields_of_their_sort() {
 #[test]
 fn namespaces_are_deleted_one_by_one() {
     let namespaces = resource_named("", "v1", "namespaces");
-    assert_eq!(
-        namespaces["verbs"],
-        json!(["create", "delete", "get", "list", "patch", "update", "watch"])
-    );
+    assert_eq!(namespaces["verbs"], json!(["create", "delete", "get", "list", "patch", "update", "watch"]));
 }
 
 #[test]
@@ -111,12 +108,7 @@ fn groups_are_in_the_order_of_kubernetes() {
     let names: Vec<_> = list["groups"].as_array().unwrap().iter().map(|g| &g["name"]).collect();
     assert_eq!(
         names,
-        [
-            "events.k8s.io",
-            "certificates.k8s.io",
-            "rbac.authorization.k8s.io",
-            "coordination.k8s.io"
-        ]
+        ["events.k8s.io", "certificates.k8s.io", "rbac.authorization.k8s.io", "coordination.k8s.io"]
     );
     let group = api_group(&registry(), "certificates.k8s.io").unwrap();
     assert_eq!(

@@ -95,9 +95,7 @@ impl ItemEncoder {
         match self.syntax {
             ListSyntax::Compact => compact(key, &before.into(), after),
             ListSyntax::Pretty => pretty(key, &before.into(), after),
-            ListSyntax::Yaml { block_scalars, .. } => {
-                yaml(key, &before.into(), after, block_scalars)
-            }
+            ListSyntax::Yaml { block_scalars, .. } => yaml(key, &before.into(), after, block_scalars),
         }
     }
 
@@ -115,11 +113,7 @@ impl ItemEncoder {
     }
 
     /// Returns the total length of the items, if they are cached bytes.
-    pub fn length(
-        &self,
-        objects: &[Arc<Object>],
-        past: Option<&HistoricalObjects>,
-    ) -> Option<usize> {
+    pub fn length(&self, objects: &[Arc<Object>], past: Option<&HistoricalObjects>) -> Option<usize> {
         let (ItemView::Object(_, ServedVersion { convert: None, .. }), ListSyntax::Compact) =
             (self.view, self.syntax)
         else {
@@ -218,11 +212,7 @@ fn compact(key: &str, before: &Value, after: Map<String, Value>) -> ListEnvelope
     } else {
         format!("],{}", &Value::from(after).to_string()[1..])
     };
-    ListEnvelope {
-        head: format!("{head},\"{key}\":[").into_bytes(),
-        between: b",",
-        tail: tail.into_bytes(),
-    }
+    ListEnvelope { head: format!("{head},\"{key}\":[").into_bytes(), between: b",", tail: tail.into_bytes() }
 }
 
 fn pretty(key: &str, before: &Value, after: Map<String, Value>) -> ListEnvelope {
@@ -243,14 +233,6 @@ fn pretty(key: &str, before: &Value, after: Map<String, Value>) -> ListEnvelope 
 
 fn yaml(key: &str, before: &Value, after: Map<String, Value>, block_scalars: bool) -> ListEnvelope {
     let head = to_yaml_in_style(before, block_scalars);
-    let tail = if after.is_empty() {
-        String::new()
-    } else {
-        to_yaml_in_style(&after.into(), block_scalars)
-    };
-    ListEnvelope {
-        head: format!("{head}{key}:\n").into_bytes(),
-        between: b"",
-        tail: tail.into_bytes(),
-    }
+    let tail = if after.is_empty() { String::new() } else { to_yaml_in_style(&after.into(), block_scalars) };
+    ListEnvelope { head: format!("{head}{key}:\n").into_bytes(), between: b"", tail: tail.into_bytes() }
 }

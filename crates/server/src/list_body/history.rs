@@ -81,11 +81,7 @@ pub(crate) fn range(
 }
 
 /// Decodes the object stored under a key.
-pub(crate) fn object(
-    kind: &Kind,
-    key: &str,
-    stored: &StoredValue,
-) -> Result<Object, UnreadableObject> {
+pub(crate) fn object(kind: &Kind, key: &str, stored: &StoredValue) -> Result<Object, UnreadableObject> {
     let base = prefix(kind);
     let name = key.strip_prefix(&base).and_then(|key| key.strip_prefix('/')).unwrap_or(key);
     Object::new(kind, name, stored.revision, &stored.value)
@@ -126,10 +122,7 @@ impl HistoricalPage {
 
 impl HistoricalObjects {
     /// Decodes the objects of a page and advances past it.
-    fn decode_page(
-        &mut self,
-        page: windlass_store::RangePage,
-    ) -> Result<Vec<Arc<Object>>, BodyError> {
+    fn decode_page(&mut self, page: windlass_store::RangePage) -> Result<Vec<Arc<Object>>, BodyError> {
         let mut objects = Vec::new();
         for (key, stored) in &page.items {
             let object = object(self.kind, key, stored)?;

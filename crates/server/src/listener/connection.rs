@@ -164,10 +164,9 @@ impl ConnectionState {
         let deadlines = &self.connections.deadlines;
         let (closing, requested) = (self.is_closing(), self.requested.load(Relaxed));
         let (allowed, since) = match (closing, requested) {
-            (true, _) => (
-                deadlines.closing,
-                self.closing_since.load(Relaxed).max(self.idle_since.load(Relaxed)),
-            ),
+            (true, _) => {
+                (deadlines.closing, self.closing_since.load(Relaxed).max(self.idle_since.load(Relaxed)))
+            }
             (false, true) => (deadlines.idle, self.idle_since.load(Relaxed)),
             (false, false) => (deadlines.first_request, self.idle_since.load(Relaxed)),
         };

@@ -149,10 +149,7 @@ impl ConnectionTracker {
     }
 
     /// Admits a new connection from `address`, evicting another if necessary.
-    pub(super) fn admit(
-        self: &Arc<Self>,
-        address: IpAddr,
-    ) -> Result<ConnectionGuard, ExceededLimit> {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<ConnectionGuard, ExceededLimit> {
         let address = prefix(address);
         let admitted = {
             let mut open = self.lock();
@@ -182,14 +179,10 @@ impl ConnectionTracker {
 
     fn refuse(&self, exceeded: ExceededLimit, address: IpAddr) {
         let (count, limit, flag) = match exceeded {
-            ExceededLimit::Total => {
-                (&self.counts.refused_total, self.limits.total, "--max-connections")
+            ExceededLimit::Total => (&self.counts.refused_total, self.limits.total, "--max-connections"),
+            ExceededLimit::Address => {
+                (&self.counts.refused_address, self.limits.per_address, "--max-connections-per-address")
             }
-            ExceededLimit::Address => (
-                &self.counts.refused_address,
-                self.limits.per_address,
-                "--max-connections-per-address",
-            ),
         };
         count.fetch_add(1, Relaxed);
         if let Some(suppressed) = self.refusals.admit(1, std::time::Instant::now()) {
@@ -247,21 +240,17 @@ impl ConnectionTracker {
     /// Registers the metrics of these connections.
     pub fn register_metrics(self: &Arc<Self>, registry: &MetricsRegistry) {
         let tracker = self.clone();
-        registry.register_scraped_gauge(
-            "windlass_server_connections",
-            "Open connections",
-            move || {
-                let (total, unauthenticated) = {
-                    let open = tracker.lock();
-                    (open.total, open.unauthenticated.len())
-                };
-                let authenticated = total.saturating_sub(unauthenticated);
-                vec![
-                    ([("authenticated", "true")], authenticated),
-                    ([("authenticated", "false")], unauthenticated),
-                ]
-            },
-        );
+        registry.register_scraped_gauge("windlass_server_connections", "Open connections", move || {
+            let (total, unauthenticated) = {
+                let open = tracker.lock();
+                (open.total, open.unauthenticated.len())
+            };
+            let authenticated = total.saturating_sub(unauthenticated);
+            vec![
+                ([("authenticated", "true")], authenticated),
+                ([("authenticated", "false")], unauthenticated),
+            ]
+        });
         let counter = |name, help, read: fn(&ConnectionCounters) -> CounterSamples| {
             let tracker = self.clone();
             registry.register_scraped_counter(name, help, move || read(&tracker.counts));
@@ -271,18 +260,14 @@ impl ConnectionTracker {
             "Connections refused, by the limit exceeded",
             |counts| {
                 let limit = |name, count: &AtomicU64| (vec![("limit", name)], count.load(Relaxed));
-                vec![
-                    limit("total", &counts.refused_total),
-                    limit("address", &counts.refused_address),
-                ]
+                vec![limit("total", &counts.refused_total), limit("address", &counts.refused_address)]
             },
         );
         counter(
             "windlass_server_connections_closed",
             "Connections closed by the server, by reason",
             |counts| {
-                let reason =
-                    |name, count: &AtomicU64| (vec![("reason", name)], count.load(Relaxed));
+                let reason = |name, count: &AtomicU64| (vec![("reason", name)], count.load(Relaxed));
                 vec![
                     reason("evicted", &counts.evicted),
                     reason("idle", &counts.idle),

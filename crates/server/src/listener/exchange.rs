@@ -132,11 +132,7 @@ pub(super) struct TrackedBody {
 }
 
 impl TrackedBody {
-    pub(super) fn new(
-        body: ResponseBody,
-        exchange: Arc<HttpExchange>,
-        open: Option<Open>,
-    ) -> TrackedBody {
+    pub(super) fn new(body: ResponseBody, exchange: Arc<HttpExchange>, open: Option<Open>) -> TrackedBody {
         // Watches end by themselves at shutdown. One whose client does not read cannot, so shutdown
         // does not wait for it.
         let open = open.filter(|_| !matches!(body, ResponseBody::Watch(_)));

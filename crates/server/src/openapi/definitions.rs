@@ -192,12 +192,7 @@ fn collect(
     }
 }
 
-fn property(
-    schema: &Schema,
-    field: &SchemaField,
-    owner: &ObjectType,
-    dialect: OpenApiVersion,
-) -> Value {
+fn property(schema: &Schema, field: &SchemaField, owner: &ObjectType, dialect: OpenApiVersion) -> Value {
     let mut out = value(schema, &field.shape, dialect);
     let by_value = matches!(field.presence, FieldPresence::Always | FieldPresence::NonEmpty);
     // Version 3 parsers ignore a description next to a bare reference, so it is wrapped.
@@ -374,10 +369,9 @@ impl OpaqueType {
                  and values (v:).",
                 json!({ "type": "object" }),
             ),
-            (OpaqueType::Patch, _) => (
-                "A change to an object, in the form the content type names.",
-                json!({ "type": "object" }),
-            ),
+            (OpaqueType::Patch, _) => {
+                ("A change to an object, in the form the content type names.", json!({ "type": "object" }))
+            }
         };
         out["description"] = description.into();
         out

@@ -288,10 +288,7 @@ impl ResourceEndpoints<'_> {
             operation.id.push_str(&upper_first(sub.name));
             p::insert(&mut operation.parameters, p::NAME);
         }
-        ApiEndpoint {
-            path: format!("{}/{{name}}/{}", self.collection_path(), sub.name),
-            operations,
-        }
+        ApiEndpoint { path: format!("{}/{{name}}/{}", self.collection_path(), sub.name), operations }
     }
 
     /// Returns the get, put and patch operations of an object or subresource.
@@ -299,19 +296,9 @@ impl ResourceEndpoints<'_> {
         let patch = EndpointOperation {
             body: OperationBody::Patch,
             codes: &[200, 201],
-            ..self.operation(
-                "patch",
-                "patch",
-                "patch",
-                format!("Patch {what}"),
-                &[p::WRITE, p::FORCE],
-            )
+            ..self.operation("patch", "patch", "patch", format!("Patch {what}"), &[p::WRITE, p::FORCE])
         };
-        vec![
-            self.operation("get", "read", "get", format!("Read {what}"), &[]),
-            self.replace(what),
-            patch,
-        ]
+        vec![self.operation("get", "read", "get", format!("Read {what}"), &[]), self.replace(what), patch]
     }
 
     fn replace(&self, what: &str) -> EndpointOperation {

@@ -22,11 +22,7 @@ impl GnosticDocument {
         message.text(1, text(info, "title"));
         message.text(2, text(info, "version"));
         head.message(2, &message);
-        GnosticDocument {
-            head,
-            paths: ProtobufMessage::default(),
-            definitions: ProtobufMessage::default(),
-        }
+        GnosticDocument { head, paths: ProtobufMessage::default(), definitions: ProtobufMessage::default() }
     }
 
     /// Appends one path with its operations; call it once per path.

@@ -21,12 +21,8 @@ pub(super) fn insert(parameters: &mut Vec<OperationParameter>, parameter: Operat
 }
 
 /// Path parameter of operations on a single object.
-pub(super) const NAME: OperationParameter = OperationParameter {
-    name: "name",
-    in_path: true,
-    kind: "string",
-    description: "The object's name.",
-};
+pub(super) const NAME: OperationParameter =
+    OperationParameter { name: "name", in_path: true, kind: "string", description: "The object's name." };
 
 /// Path parameter of operations in a namespace.
 pub(super) const NAMESPACE: OperationParameter = OperationParameter {
@@ -37,8 +33,7 @@ pub(super) const NAMESPACE: OperationParameter = OperationParameter {
 };
 
 /// Query parameter that every operation accepts.
-pub(super) const PRETTY: OperationParameter =
-    query("pretty", "string", "If true, the answer is indented.");
+pub(super) const PRETTY: OperationParameter = query("pretty", "string", "If true, the answer is indented.");
 
 /// Query parameters of operations that select objects.
 pub(super) const LIST: &[OperationParameter] = &[
@@ -80,20 +75,11 @@ pub(super) const DELETE: &[OperationParameter] = &[
         "Whether to delete an object that cannot be read.",
     ),
     query("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
-    query(
-        "propagationPolicy",
-        "string",
-        "Orphan, Background or Foreground: the fate of dependents.",
-    ),
+    query("propagationPolicy", "string", "Orphan, Background or Foreground: the fate of dependents."),
 ];
 
-const DRY_RUN: OperationParameter =
-    query("dryRun", "string", "All: check everything and store nothing.");
+const DRY_RUN: OperationParameter = query("dryRun", "string", "All: check everything and store nothing.");
 
-const fn query(
-    name: &'static str,
-    kind: &'static str,
-    description: &'static str,
-) -> OperationParameter {
+const fn query(name: &'static str, kind: &'static str, description: &'static str) -> OperationParameter {
     OperationParameter { name, in_path: false, kind, description }
 }

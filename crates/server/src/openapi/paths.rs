@@ -70,9 +70,7 @@ fn version_3(operation: &EndpointOperation, out: &mut Map<String, Value>) {
         OperationBody::Required(name) => {
             Some(json!({ "content": content(&mut ["*/*"].iter(), name), "required": true }))
         }
-        OperationBody::Optional(name) => {
-            Some(json!({ "content": content(&mut ["*/*"].iter(), name) }))
-        }
+        OperationBody::Optional(name) => Some(json!({ "content": content(&mut ["*/*"].iter(), name) })),
         OperationBody::Patch => {
             Some(json!({ "content": content(&mut PATCH_TYPES.iter(), PATCH), "required": true }))
         }
@@ -85,11 +83,7 @@ fn version_3(operation: &EndpointOperation, out: &mut Map<String, Value>) {
     out.insert("responses".into(), responses);
 }
 
-fn version_2(
-    operation: &EndpointOperation,
-    out: &mut Map<String, Value>,
-    parameters: &mut Vec<Value>,
-) {
+fn version_2(operation: &EndpointOperation, out: &mut Map<String, Value>, parameters: &mut Vec<Value>) {
     let body = match operation.body {
         OperationBody::None => None,
         OperationBody::Required(name) => Some((name, true)),
@@ -97,15 +91,13 @@ fn version_2(
         OperationBody::Patch => Some((PATCH, true)),
     };
     if let Some((name, required)) = body {
-        let mut body =
-            json!({ "in": "body", "name": "body", "schema": OpenApiVersion::V2.reference(name) });
+        let mut body = json!({ "in": "body", "name": "body", "schema": OpenApiVersion::V2.reference(name) });
         if required {
             body["required"] = true.into();
         }
         parameters.insert(0, body);
     }
-    let consumes =
-        if matches!(operation.body, OperationBody::Patch) { PATCH_TYPES } else { &["*/*"] };
+    let consumes = if matches!(operation.body, OperationBody::Patch) { PATCH_TYPES } else { &["*/*"] };
     out.insert("consumes".into(), json!(consumes));
     out.insert("produces".into(), answer_types(operation).copied().collect());
     out.insert("schemes".into(), json!(["https"]));
@@ -146,9 +138,7 @@ fn parameter(parameter: &OperationParameter, dialect: OpenApiVersion) -> Value {
             out["type"] = parameter.kind.into();
             out["uniqueItems"] = true.into();
         }
-        OpenApiVersion::V3 => {
-            out["schema"] = json!({ "type": parameter.kind, "uniqueItems": true })
-        }
+        OpenApiVersion::V3 => out["schema"] = json!({ "type": parameter.kind, "uniqueItems": true }),
     }
     out
 }

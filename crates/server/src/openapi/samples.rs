@@ -43,10 +43,7 @@ static NAMESPACES: Kind = Kind {
     short_names: &["ns"],
     scope: Scope::Cluster,
     served: &[served("", "v1", "io.k8s.api.core.v1.Namespace")],
-    subresources: &[
-        view("status"),
-        Subresource { name: "finalize", action: SubresourceAction::Finalize },
-    ],
+    subresources: &[view("status"), Subresource { name: "finalize", action: SubresourceAction::Finalize }],
     delete_collection: false,
     ..Kind::DEFAULT
 };
@@ -105,11 +102,7 @@ static REQUESTS: Kind = Kind {
     singular: "certificatesigningrequest",
     short_names: &["csr"],
     scope: Scope::Cluster,
-    served: &[served(
-        "certificates.k8s.io",
-        "v1",
-        "io.k8s.api.certificates.v1.CertificateSigningRequest",
-    )],
+    served: &[served("certificates.k8s.io", "v1", "io.k8s.api.certificates.v1.CertificateSigningRequest")],
     subresources: &[view("status"), view("approval")],
     ..Kind::DEFAULT
 };
@@ -121,11 +114,7 @@ static BUNDLES: Kind = Kind {
     scope: Scope::Cluster,
     served: &[
         served("certificates.k8s.io", "v1", "io.k8s.api.certificates.v1.ClusterTrustBundle"),
-        served(
-            "certificates.k8s.io",
-            "v1beta1",
-            "io.k8s.api.certificates.v1beta1.ClusterTrustBundle",
-        ),
+        served("certificates.k8s.io", "v1beta1", "io.k8s.api.certificates.v1beta1.ClusterTrustBundle"),
     ],
     ..Kind::DEFAULT
 };
@@ -136,11 +125,7 @@ static POD_CERTIFICATES: Kind = Kind {
     singular: "podcertificaterequest",
     served: &[
         served("certificates.k8s.io", "v1", "io.k8s.api.certificates.v1.PodCertificateRequest"),
-        served(
-            "certificates.k8s.io",
-            "v1beta1",
-            "io.k8s.api.certificates.v1beta1.PodCertificateRequest",
-        ),
+        served("certificates.k8s.io", "v1beta1", "io.k8s.api.certificates.v1beta1.PodCertificateRequest"),
     ],
     subresources: &[view("status")],
     ..Kind::DEFAULT
@@ -163,21 +148,14 @@ static ROLES: Kind = Kind {
     ..Kind::DEFAULT
 };
 
-const fn served(
-    group: &'static str,
-    version: &'static str,
-    type_name: &'static str,
-) -> ServedVersion {
+const fn served(group: &'static str, version: &'static str, type_name: &'static str) -> ServedVersion {
     ServedVersion { group, version, type_name, convert: None }
 }
 
 const fn view(name: &'static str) -> Subresource {
     Subresource {
         name,
-        action: SubresourceAction::View {
-            prepare_update: |_, _, _| {},
-            validate_update: |_, _, _, _| {},
-        },
+        action: SubresourceAction::View { prepare_update: |_, _, _| {}, validate_update: |_, _, _, _| {} },
     }
 }
 

@@ -20,11 +20,7 @@ struct SentDocument {
 
 impl SharedDocuments {
     /// Returns the document `name`; renders it unless a response still holds it.
-    pub(crate) fn get(
-        &self,
-        name: &str,
-        render: impl FnOnce() -> RenderedDocument,
-    ) -> RenderedDocument {
+    pub(crate) fn get(&self, name: &str, render: impl FnOnce() -> RenderedDocument) -> RenderedDocument {
         if let Some(sent) = self.lock().get(name).and_then(Weak::upgrade) {
             return share(sent);
         }
@@ -65,8 +61,7 @@ mod tests {
     #[test]
     fn readers_share_a_document_and_nobody_keeps_it() {
         let shared = SharedDocuments::default();
-        let render =
-            || RenderedDocument { body: Bytes::from(b"text".repeat(10)), etag: "\"t\"".to_owned() };
+        let render = || RenderedDocument { body: Bytes::from(b"text".repeat(10)), etag: "\"t\"".to_owned() };
         let first = shared.get("a", render);
         let second = shared.get("a", || panic!("it is there"));
         assert_eq!(first, second);

@@ -21,8 +21,7 @@ fn v2_json() -> Value {
 fn all_documents() -> Vec<(String, Value, &'static str)> {
     let documents = OpenApiDocuments::new(&registry());
     let paths = documents.paths().into_iter();
-    let mut all: Vec<_> =
-        paths.map(|path| (path.clone(), v3_json(&path), "#/components/schemas/")).collect();
+    let mut all: Vec<_> = paths.map(|path| (path.clone(), v3_json(&path), "#/components/schemas/")).collect();
     all.push(("v2".into(), v2_json(), "#/definitions/"));
     all
 }
@@ -48,8 +47,7 @@ fn every_reference_resolves_and_every_definition_is_used() {
         let definitions = document.pointer(place[1..].trim_end_matches('/')).unwrap();
         let defined: BTreeSet<String> =
             definitions.as_object().unwrap().keys().map(|k| format!("{place}{k}")).collect();
-        let unused: Vec<_> =
-            defined.difference(&found).filter(|d| !d.ends_with(".WatchEvent")).collect();
+        let unused: Vec<_> = defined.difference(&found).filter(|d| !d.ends_with(".WatchEvent")).collect();
         assert!(unused.is_empty(), "{name}: {unused:?}");
         let dangling: Vec<_> = found.difference(&defined).collect();
         assert!(dangling.is_empty(), "{name}: {dangling:?}");
@@ -119,12 +117,7 @@ fn operation_names_are_those_of_kubernetes() {
         ("api/v1", "/api/v1/", "get", "getCoreV1APIResources"),
         ("api/v1", "/api/v1/pods", "get", "listCoreV1PodForAllNamespaces"),
         ("api/v1", "/api/v1/namespaces/{namespace}/pods", "get", "listCoreV1NamespacedPod"),
-        (
-            "api/v1",
-            "/api/v1/namespaces/{namespace}/pods",
-            "delete",
-            "deleteCoreV1CollectionNamespacedPod",
-        ),
+        ("api/v1", "/api/v1/namespaces/{namespace}/pods", "delete", "deleteCoreV1CollectionNamespacedPod"),
         (
             "api/v1",
             "/api/v1/namespaces/{namespace}/pods/{name}/eviction",
@@ -292,17 +285,13 @@ fn a_hash_leads_to_its_document() {
     let address = root["paths"]["api/v1"]["serverRelativeURL"].as_str().unwrap();
     let (path, hash) = address.split_once("?hash=").unwrap();
     assert_eq!(path, "/openapi/v3/api/v1");
-    let DocumentResponse::Found { document, immutable: true } =
-        documents.v3_document("api/v1", Some(hash))
+    let DocumentResponse::Found { document, immutable: true } = documents.v3_document("api/v1", Some(hash))
     else {
         panic!("the current hash is not the document's");
     };
     assert_eq!(document.etag, etag(&document.body));
     assert_eq!(document.etag, format!("\"{hash}\""));
-    assert_eq!(
-        documents.v3_document("api/v1", Some("0")),
-        DocumentResponse::Moved(address.to_owned())
-    );
+    assert_eq!(documents.v3_document("api/v1", Some("0")), DocumentResponse::Moved(address.to_owned()));
     assert!(matches!(
         documents.v3_document("api/v1", None),
         DocumentResponse::Found { immutable: false, .. }

@@ -9,8 +9,7 @@ use crate::chain::authz::rbac::{PolicyRule, rule_coverage};
 /// Returns true if each permission of `rule` is allowed by one of `rules`. An invalid rule covers
 /// nothing and is not covered.
 pub(crate) fn covers(rules: &[Value], rule: &Value) -> bool {
-    let held: Vec<Arc<PolicyRule>> =
-        rules.iter().filter_map(PolicyRule::parse).map(Arc::new).collect();
+    let held: Vec<Arc<PolicyRule>> = rules.iter().filter_map(PolicyRule::parse).map(Arc::new).collect();
     let Some(wanted) = PolicyRule::parse(rule) else { return false };
     rule_coverage::missing(&held, &[wanted]).is_ok_and(|missing| missing.is_empty())
 }
@@ -68,19 +67,11 @@ mod tests {
                 resource_rule(&["get"], &[""], &["pods/log"], &[]),
                 false,
             ),
-            (
-                vec![path_rule(&["get"], &["/api*"])],
-                path_rule(&["get"], &["/api", "/apis/x"]),
-                true,
-            ),
+            (vec![path_rule(&["get"], &["/api*"])], path_rule(&["get"], &["/api", "/apis/x"]), true),
             (vec![path_rule(&["get"], &["/api/*"])], path_rule(&["get"], &["/api"]), false),
             (vec![path_rule(&["*"], &["*"])], path_rule(&["get"], &["/metrics"]), true),
             (vec![path_rule(&["*"], &["*"])], read.clone(), false),
-            (
-                vec![resource_rule(&["*"], &["*"], &["*"], &[])],
-                path_rule(&["get"], &["/metrics"]),
-                false,
-            ),
+            (vec![resource_rule(&["*"], &["*"], &["*"], &[])], path_rule(&["get"], &["/metrics"]), false),
         ];
         for (rules, rule, expected) in table {
             assert_eq!(covers(&rules, &rule), expected, "{rules:?} on {rule}");

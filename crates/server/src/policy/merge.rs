@@ -130,17 +130,11 @@ mod tests {
     fn metadata_is_completed() {
         let default = object(known_metadata(), json!({ "rules": [] }));
         let mut existing = object(json!({"labels": {"l": "2", "m": "3"}}), json!({ "rules": [] }));
-        let MergeAction::Update(object) = plan_merge(&default, Some(&existing)) else {
-            panic!("no update")
-        };
+        let MergeAction::Update(object) = plan_merge(&default, Some(&existing)) else { panic!("no update") };
         assert_eq!(object["metadata"]["labels"], json!({"l": "2", "m": "3"}), "values stay");
         assert_eq!(object["metadata"]["annotations"], json!({AUTOUPDATE: "true"}));
         existing["metadata"]["annotations"] = json!({AUTOUPDATE: "false"});
-        assert_eq!(
-            plan_merge(&default, Some(&existing)),
-            MergeAction::Keep,
-            "it was to be left alone"
-        );
+        assert_eq!(plan_merge(&default, Some(&existing)), MergeAction::Keep, "it was to be left alone");
     }
 
     #[test]
@@ -176,8 +170,7 @@ mod tests {
             let aggregation = json!({ "clusterRoleSelectors": selectors });
             object(known_metadata(), json!({"aggregationRule": aggregation, "rules": rules}))
         };
-        let (ours, theirs) =
-            (json!({"matchLabels": {"a": "1"}}), json!({"matchLabels": {"b": "1"}}));
+        let (ours, theirs) = (json!({"matchLabels": {"a": "1"}}), json!({"matchLabels": {"b": "1"}}));
         let default = role(json!([ours]), Value::Null);
         let rules = json!([rule("get")]);
         let table = [

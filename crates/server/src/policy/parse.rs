@@ -64,9 +64,7 @@ pub(crate) struct PolicyParseError {
 }
 
 /// Returns the default objects for the enabled `features`.
-pub(crate) fn defaults(
-    features: ServerFeatureGates,
-) -> Result<Vec<DefaultObject>, PolicyParseError> {
+pub(crate) fn defaults(features: ServerFeatureGates) -> Result<Vec<DefaultObject>, PolicyParseError> {
     parse(include_str!("defaults.policy"), features)
 }
 
@@ -108,9 +106,7 @@ impl PolicyBlock {
         let (name, namespace, of) = match words {
             ["role", name] => (*name, None, None),
             ["role", name, "in", namespace] => (*name, Some(*namespace), None),
-            ["binding", name, "in", namespace, "of", role] => {
-                (*name, Some(*namespace), Some(*role))
-            }
+            ["binding", name, "in", namespace, "of", role] => (*name, Some(*namespace), Some(*role)),
             _ => return Err("neither a role nor a binding"),
         };
         Ok(PolicyBlock {
@@ -157,13 +153,10 @@ impl PolicyBlock {
         let kind = if self.namespace.is_some() { &ROLE } else { &CLUSTER_ROLE };
         let mut parts = vec![("rules", self.rules.clone().into())];
         if !self.gathers.is_empty() {
-            let selectors =
-                self.gathers.iter().map(|label| json!({"matchLabels": {label: "true"}}));
+            let selectors = self.gathers.iter().map(|label| json!({"matchLabels": {label: "true"}}));
             let selectors: Vec<Value> = selectors.collect();
-            parts = vec![
-                ("rules", Value::Null),
-                ("aggregationRule", json!({"clusterRoleSelectors": selectors})),
-            ];
+            parts =
+                vec![("rules", Value::Null), ("aggregationRule", json!({"clusterRoleSelectors": selectors}))];
         }
         self.object(kind, parts)
     }
@@ -215,9 +208,7 @@ fn condition<'a, 'b>(
 ) -> Result<(&'a [&'b str], bool), &'static str> {
     match words {
         [words @ .., "if", "ClusterTrustBundle"] => Ok((words, features.cluster_trust_bundle)),
-        [words @ .., "if", "PodCertificateRequest"] => {
-            Ok((words, features.pod_certificate_request))
-        }
+        [words @ .., "if", "PodCertificateRequest"] => Ok((words, features.pod_certificate_request)),
         [.., "if", _] => Err("no such feature"),
         words => Ok((words, true)),
     }
@@ -249,11 +240,9 @@ fn rule(words: &[&str]) -> Result<Value, &'static str> {
             ("resources", list("events")),
         ],
         [of, "at", paths] => vec![("verbs", verbs(of)), ("nonResourceURLs", list(paths))],
-        [of, in_groups, resources] => vec![
-            ("verbs", verbs(of)),
-            ("apiGroups", groups(in_groups)),
-            ("resources", list(resources)),
-        ],
+        [of, in_groups, resources] => {
+            vec![("verbs", verbs(of)), ("apiGroups", groups(in_groups)), ("resources", list(resources))]
+        }
         [of, in_groups, resources, "named", names] => vec![
             ("verbs", verbs(of)),
             ("apiGroups", groups(in_groups)),

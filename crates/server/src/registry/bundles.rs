@@ -4,9 +4,7 @@
 //! subresource, and `windlass_api::trust_bundle` has the schema and its rules.
 
 use serde_json::Value;
-use windlass_api::trust_bundle::{
-    RESOURCE, SYNCED, set_defaults, validate, validate_new, validate_schema,
-};
+use windlass_api::trust_bundle::{RESOURCE, SYNCED, set_defaults, validate, validate_new, validate_schema};
 
 use super::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
 use super::object_fields::{list, map, non_null, restore_field, text};

@@ -17,9 +17,7 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::names::path_segment_rule;
 
-use super::kind::{
-    Kind, ResetFields, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction,
-};
+use super::kind::{Kind, ResetFields, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction};
 use super::object_fields::{integer, list, text};
 use super::table_cells;
 
@@ -62,11 +60,7 @@ pub(crate) const KIND: Kind = Kind {
         },
     ],
     name_rule: path_segment_rule,
-    selectable: &[SelectableField {
-        label: "spec.signerName",
-        pointers: &["/spec/signerName"],
-        absent: "",
-    }],
+    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
     columns: &[
         table_cells::NAME,
         table_cells::AGE,
@@ -97,10 +91,7 @@ pub(crate) const KIND: Kind = Kind {
              the requested duration\n\nThe minimum valid value for expirationSeconds is 600, \
              i.e. 10 minutes.",
         ),
-        table_cells::column(
-            "Condition",
-            "Conditions applied to the request, such as approval or denial.",
-        ),
+        table_cells::column("Condition", "Conditions applied to the request, such as approval or denial."),
     ],
     row,
     prepare_create: prepare::create,

@@ -27,11 +27,7 @@ pub(crate) const KIND: Kind = Kind {
     ],
     // The rule depends on the signer: see `validate_names`.
     name_rule: |_, _| Vec::new(),
-    selectable: &[SelectableField {
-        label: "spec.signerName",
-        pointers: &["/spec/signerName"],
-        absent: "",
-    }],
+    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
     columns: &[
         table_cells::NAME,
         table_cells::column(
@@ -88,10 +84,8 @@ const fn served(version: &'static str, type_name: &'static str) -> ServedVersion
 /// A bundle with a signer has the signer's name prefix; one without must not have a prefix.
 fn validate_names(bundle: &Value, errors: &mut FieldErrors) {
     let (signer, metadata) = (text(bundle, "/spec/signerName"), FieldPath::new("metadata"));
-    let (prefix, name) = (
-        ObjectMetaView::from_object(bundle).generate_name(),
-        ObjectMetaView::from_object(bundle).name(),
-    );
+    let (prefix, name) =
+        (ObjectMetaView::from_object(bundle).generate_name(), ObjectMetaView::from_object(bundle).name());
     for (field, value, is_prefix) in [("generateName", prefix, true), ("name", name, false)] {
         if value.is_empty() {
             continue;

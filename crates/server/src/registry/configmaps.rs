@@ -98,10 +98,7 @@ mod tests {
                    '[-._a-zA-Z0-9]+')";
         let table: Vec<(Value, Vec<String>)> = vec![
             (json!({"data": {"a": "1", "b.c-D_": ""}}), vec![]),
-            (
-                json!({"data": {"a b": "1"}}),
-                vec![format!("data[a b]: Invalid value: \"a b\": {key}")],
-            ),
+            (json!({"data": {"a b": "1"}}), vec![format!("data[a b]: Invalid value: \"a b\": {key}")]),
             (
                 json!({"data": {"a": "1"}, "binaryData": {"a": "MQ=="}}),
                 vec![
@@ -127,8 +124,7 @@ mod tests {
     #[test]
     fn immutable_data_stays() {
         let old = json!({"data": {"a": "1"}, "immutable": true});
-        let forbidden =
-            |f: &str| format!("{f}: Forbidden: field is immutable when `immutable` is set");
+        let forbidden = |f: &str| format!("{f}: Forbidden: field is immutable when `immutable` is set");
         let table = [
             (json!({"data": {"a": "1"}, "immutable": true}), vec![]),
             (json!({"data": {"a": "2"}, "immutable": true}), vec![forbidden("data")]),

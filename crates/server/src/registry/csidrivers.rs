@@ -7,9 +7,7 @@ use time::OffsetDateTime;
 use windlass_api::field::{FieldErrors, FieldPath};
 
 use super::kind::{Kind, Scope, ServedVersion};
-use super::object_fields::{
-    bool_at, count, default, immutable, integer, list, non_null, part, text, texts,
-};
+use super::object_fields::{bool_at, count, default, immutable, integer, list, non_null, part, text, texts};
 use super::table_cells;
 
 /// Descriptor of CSIDriver in `storage.k8s.io`, read by kubelets.
@@ -209,9 +207,8 @@ fn validate_token_requests(object: &Value, errors: &mut FieldErrors) {
 }
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
-    let flag = |field: &str, absent: bool| {
-        Value::Bool(bool_at(object, &format!("/spec/{field}")).unwrap_or(absent))
-    };
+    let flag =
+        |field: &str, absent: bool| Value::Bool(bool_at(object, &format!("/spec/{field}")).unwrap_or(absent));
     let tokens = match non_null(object, "/spec/tokenRequests") {
         None => "<unset>".to_owned(),
         Some(_) => {

@@ -39,11 +39,7 @@ pub(crate) const KIND: Kind = Kind {
         table_cells::AGE,
     ],
     row: |object, now| {
-        vec![
-            table_cells::name(object),
-            count(object, "/spec/drivers").into(),
-            table_cells::age(object, now),
-        ]
+        vec![table_cells::name(object), count(object, "/spec/drivers").into(), table_cells::age(object, now)]
     },
     unconditional_update: false,
     validate_create: validate,
@@ -114,8 +110,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     };
     // Names are unique: duplicates were rejected above.
     let drivers = list(new, "/spec/drivers").iter();
-    let now: HashMap<&str, &Value> =
-        drivers.map(|driver| (text(driver, "/name"), driver)).collect();
+    let now: HashMap<&str, &Value> = drivers.map(|driver| (text(driver, "/name"), driver)).collect();
     for old in list(old, "/spec/drivers") {
         if let Some(new) = now.get(text(old, "/name"))
             && fixed(new) != fixed(old)

@@ -42,9 +42,7 @@ pub(crate) const KIND: Kind = Kind {
         ),
         table_cells::AGE,
     ],
-    row: |object, now| {
-        vec![table_cells::name(object), shown(object).into(), table_cells::age(object, now)]
-    },
+    row: |object, now| vec![table_cells::name(object), shown(object).into(), table_cells::age(object, now)],
     create_on_update: true,
     defaults,
     validate_create: validate,
@@ -203,17 +201,14 @@ mod tests {
     fn addresses_can_be_reached_and_ports_have_names() {
         let at = "subsets[0]";
         let address = |ip: &str| json!([{"addresses": [{"ip": ip}]}]);
-        let refusal = |ip: &str, why: &str| {
-            vec![format!("{at}.addresses[0].ip: Invalid value: \"{ip}\": {why}")]
-        };
+        let refusal =
+            |ip: &str, why: &str| vec![format!("{at}.addresses[0].ip: Invalid value: \"{ip}\": {why}")];
         let table: Vec<(Value, Vec<String>)> = vec![
             (address("10.0.0.1"), vec![]),
             (address("2001:db8::1"), vec![]),
             (
                 json!([{}]),
-                vec![format!(
-                    "{at}: Required value: must specify `addresses` or `notReadyAddresses`"
-                )],
+                vec![format!("{at}: Required value: must specify `addresses` or `notReadyAddresses`")],
             ),
             (address("0.0.0.0"), refusal("0.0.0.0", "may not be unspecified (0.0.0.0)")),
             (
@@ -222,10 +217,7 @@ mod tests {
             ),
             (
                 address("fe80::1"),
-                refusal(
-                    "fe80::1",
-                    "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
-                ),
+                refusal("fe80::1", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
             ),
             (
                 address("224.0.0.9"),
@@ -239,9 +231,7 @@ mod tests {
                     {"port": 0, "protocol": "TCP"}, {"name": "a", "port": 1, "protocol": "X"}]}]),
                 vec![
                     format!("{at}.ports[0].name: Required value"),
-                    format!(
-                        "{at}.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"
-                    ),
+                    format!("{at}.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"),
                     format!(
                         "{at}.ports[1].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\""
                     ),

@@ -194,13 +194,7 @@ fn validate_endpoints(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-fn validate_address(
-    kind: &str,
-    address: &str,
-    path: &FieldPath,
-    index: usize,
-    errors: &mut FieldErrors,
-) {
+fn validate_address(kind: &str, address: &str, path: &FieldPath, index: usize, errors: &mut FieldErrors) {
     let at = path.index(index);
     match (kind, address.parse::<IpAddr>()) {
         ("IPv4" | "IPv6", Err(_)) => {
@@ -314,10 +308,8 @@ mod tests {
         );
         assert_eq!(
             refusals(&KIND, &slice(&["127.0.0.1"])),
-            [
-                "endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback \
-              range (127.0.0.0/8, ::1/128)"
-            ]
+            ["endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback \
+              range (127.0.0.0/8, ::1/128)"]
         );
         let mut other = slice(&["a.b"]);
         other["addressType"] = json!("FQDN");
@@ -334,10 +326,7 @@ mod tests {
     fn lists_have_limits() {
         let mut object = slice(&["10.0.0.1"]);
         object["endpoints"] = vec![json!({"addresses": ["10.0.0.1"]}); MAX_ENDPOINTS + 1].into();
-        assert_eq!(
-            refusals(&KIND, &object),
-            ["endpoints: Too many: 1001: must have at most 1000 items"]
-        );
+        assert_eq!(refusals(&KIND, &object), ["endpoints: Too many: 1001: must have at most 1000 items"]);
         let many: Vec<&str> = vec!["10.0.0.1"; MAX_ADDRESSES + 1];
         assert_eq!(
             refusals(&KIND, &slice(&many)),

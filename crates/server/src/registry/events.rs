@@ -20,12 +20,7 @@ pub(crate) const KIND: Kind = Kind {
     singular: "event",
     short_names: &["ev"],
     served: &[
-        ServedVersion {
-            group: "",
-            version: "v1",
-            type_name: "io.k8s.api.core.v1.Event",
-            convert: None,
-        },
+        ServedVersion { group: "", version: "v1", type_name: "io.k8s.api.core.v1.Event", convert: None },
         ServedVersion {
             group: "events.k8s.io",
             version: "v1",
@@ -64,19 +59,13 @@ pub(crate) const KIND: Kind = Kind {
             "Source",
             "The component reporting this event. Should be a short machine understandable string.",
         )),
-        table_cells::column(
-            "Message",
-            "A human-readable description of the status of this operation.",
-        ),
+        table_cells::column("Message", "A human-readable description of the status of this operation."),
         table_cells::wide(table_cells::column(
             "First Seen",
             "The time at which the event was first recorded. (Time of server receipt is in \
              TypeMeta.)",
         )),
-        table_cells::wide(table_cells::column(
-            "Count",
-            "The number of times this event has occurred.",
-        )),
+        table_cells::wide(table_cells::column("Count", "The number of times this event has occurred.")),
         table_cells::wide(table_cells::NAME),
     ],
     row,
@@ -89,21 +78,13 @@ pub(crate) const KIND: Kind = Kind {
 
 /// The `involvedObject` selectors belong to `v1`, the `regarding` selectors to `events.k8s.io`.
 const SELECTABLE: &[SelectableField] = &[
-    SelectableField {
-        label: "involvedObject.kind",
-        pointers: &["/involvedObject/kind"],
-        absent: "",
-    },
+    SelectableField { label: "involvedObject.kind", pointers: &["/involvedObject/kind"], absent: "" },
     SelectableField {
         label: "involvedObject.namespace",
         pointers: &["/involvedObject/namespace"],
         absent: "",
     },
-    SelectableField {
-        label: "involvedObject.name",
-        pointers: &["/involvedObject/name"],
-        absent: "",
-    },
+    SelectableField { label: "involvedObject.name", pointers: &["/involvedObject/name"], absent: "" },
     SelectableField { label: "involvedObject.uid", pointers: &["/involvedObject/uid"], absent: "" },
     SelectableField {
         label: "involvedObject.apiVersion",
@@ -122,40 +103,20 @@ const SELECTABLE: &[SelectableField] = &[
     },
     SelectableField { label: "reason", pointers: &["/reason"], absent: "" },
     SelectableField { label: "reportingComponent", pointers: &["/reportingComponent"], absent: "" },
-    SelectableField {
-        label: "source",
-        pointers: &["/source/component", "/reportingComponent"],
-        absent: "",
-    },
+    SelectableField { label: "source", pointers: &["/source/component", "/reportingComponent"], absent: "" },
     SelectableField { label: "type", pointers: &["/type"], absent: "" },
     SelectableField { label: "regarding.kind", pointers: &["/involvedObject/kind"], absent: "" },
-    SelectableField {
-        label: "regarding.namespace",
-        pointers: &["/involvedObject/namespace"],
-        absent: "",
-    },
+    SelectableField { label: "regarding.namespace", pointers: &["/involvedObject/namespace"], absent: "" },
     SelectableField { label: "regarding.name", pointers: &["/involvedObject/name"], absent: "" },
     SelectableField { label: "regarding.uid", pointers: &["/involvedObject/uid"], absent: "" },
-    SelectableField {
-        label: "regarding.apiVersion",
-        pointers: &["/involvedObject/apiVersion"],
-        absent: "",
-    },
+    SelectableField { label: "regarding.apiVersion", pointers: &["/involvedObject/apiVersion"], absent: "" },
     SelectableField {
         label: "regarding.resourceVersion",
         pointers: &["/involvedObject/resourceVersion"],
         absent: "",
     },
-    SelectableField {
-        label: "regarding.fieldPath",
-        pointers: &["/involvedObject/fieldPath"],
-        absent: "",
-    },
-    SelectableField {
-        label: "reportingController",
-        pointers: &["/reportingComponent"],
-        absent: "",
-    },
+    SelectableField { label: "regarding.fieldPath", pointers: &["/involvedObject/fieldPath"], absent: "" },
+    SelectableField { label: "reportingController", pointers: &["/reportingComponent"], absent: "" },
 ];
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
@@ -214,9 +175,8 @@ const RENAMED: [(&str, &str); 7] = [
 ];
 
 fn to_stored(object: Value) -> Value {
-    let mut object = renamed(object, |new| {
-        RENAMED.iter().find(|(name, _)| *name == new).map(|(_, stored)| *stored)
-    });
+    let mut object =
+        renamed(object, |new| RENAMED.iter().find(|(name, _)| *name == new).map(|(_, stored)| *stored));
     // Always written in this version, and omitted when empty in the other.
     for field in ["reportingComponent", "reportingInstance"] {
         if let Value::Object(map) = &mut object {
@@ -227,9 +187,8 @@ fn to_stored(object: Value) -> Value {
 }
 
 fn from_stored(object: Value) -> Value {
-    let mut object = renamed(object, |stored| {
-        RENAMED.iter().find(|(_, name)| *name == stored).map(|(new, _)| *new)
-    });
+    let mut object =
+        renamed(object, |stored| RENAMED.iter().find(|(_, name)| *name == stored).map(|(new, _)| *new));
     for field in ["reportingController", "reportingInstance"] {
         if let Value::Object(map) = &mut object
             && map.get(field).is_some_and(|value| value == "")
@@ -242,10 +201,8 @@ fn from_stored(object: Value) -> Value {
 
 fn renamed(object: Value, name: impl Fn(&str) -> Option<&'static str>) -> Value {
     let Value::Object(fields) = object else { return object };
-    let fields: Map<String, Value> = fields
-        .into_iter()
-        .map(|(field, value)| (name(&field).map_or(field, str::to_owned), value))
-        .collect();
+    let fields: Map<String, Value> =
+        fields.into_iter().map(|(field, value)| (name(&field).map_or(field, str::to_owned), value)).collect();
     Value::Object(fields)
 }
 

@@ -105,9 +105,7 @@ mod tests {
             ),
             (
                 json!({"preferredHolder": "a"}),
-                &[
-                    "spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined",
-                ],
+                &["spec.preferredHolder: Forbidden: may only be specified if `strategy` is defined"],
             ),
         ];
         for (spec, expected) in table {

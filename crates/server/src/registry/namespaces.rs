@@ -38,22 +38,14 @@ pub(crate) const KIND: Kind = Kind {
         },
     ],
     name_rule: dns1123_label_rule,
-    selectable: &[SelectableField {
-        label: "status.phase",
-        pointers: &["/status/phase"],
-        absent: "",
-    }],
+    selectable: &[SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" }],
     columns: &[
         table_cells::NAME,
         table_cells::column("Status", "The status of the namespace"),
         table_cells::AGE,
     ],
     row: |object, now| {
-        vec![
-            table_cells::name(object),
-            text(object, "/status/phase").into(),
-            table_cells::age(object, now),
-        ]
+        vec![table_cells::name(object), text(object, "/status/phase").into(), table_cells::age(object, now)]
     },
     defaults: |object| {
         default_phase(object);
@@ -118,11 +110,7 @@ fn prepare_create(object: &mut Value) {
     }
 }
 
-fn validate_finalizers(
-    object: &Value,
-    at: fn(&FieldPath, usize) -> FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn validate_finalizers(object: &Value, at: fn(&FieldPath, usize) -> FieldPath, errors: &mut FieldErrors) {
     let path = FieldPath::new("spec").child("finalizers");
     for (i, finalizer) in texts(object, "/spec/finalizers").enumerate() {
         let path = at(&path, i);

@@ -74,16 +74,9 @@ mod tests {
             json!({"name": "x", "digest": digest(), "bundles": [bundle], "volumes": ["host/a"],
                    "moreVolumes": 1, "message": "m".repeat(1024)}),
         ] {
-            assert_eq!(
-                refusals(&NODETRUSTS_KIND, &with(&source)),
-                Vec::<String>::new(),
-                "{source}"
-            );
+            assert_eq!(refusals(&NODETRUSTS_KIND, &with(&source)), Vec::<String>::new(), "{source}");
         }
-        assert_eq!(
-            refusals(&NODETRUSTS_KIND, &json!({"metadata": {"name": "n1"}})),
-            Vec::<String>::new()
-        );
+        assert_eq!(refusals(&NODETRUSTS_KIND, &json!({"metadata": {"name": "n1"}})), Vec::<String>::new());
         assert_eq!(cells(&NODETRUSTS_KIND, &with(&json!({}))), json!(["n1", 2, 1, 3, "120m"]));
         assert_eq!(cells(&NODETRUSTS_KIND, &json!({})), json!(["", 0, 0, 0, "<unknown>"]));
     }
@@ -126,8 +119,7 @@ mod tests {
             (
                 json!({"name": "x", "bundles":
                     [{"name": "b", "generation": -1, "digest": digest()}]}),
-                ".bundles[0].generation: Invalid value: -1: must be greater than or equal to 0"
-                    .into(),
+                ".bundles[0].generation: Invalid value: -1: must be greater than or equal to 0".into(),
             ),
             (
                 json!({"name": "x", "bundles": vec![json!({}); 1025]}),
@@ -149,10 +141,7 @@ mod tests {
         ] {
             let object = with(&source);
             assert_eq!(refusals(&NODETRUSTS_KIND, &object), [format!("{at}{why}")], "{source}");
-            assert_eq!(
-                change_refusals(&NODETRUSTS_KIND, &object, &with(&json!({"name": "x"}))).len(),
-                1
-            );
+            assert_eq!(change_refusals(&NODETRUSTS_KIND, &object, &with(&json!({"name": "x"}))).len(), 1);
         }
         let many = json!({"status": {"blocked": -1, "sources": vec![json!({}); 1025]}});
         assert_eq!(

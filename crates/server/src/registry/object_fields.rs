@@ -95,13 +95,7 @@ pub(crate) fn restore_field(new: &mut Value, old: &Value, field: &str) {
 }
 
 /// Checks that the value at `pointer` is unchanged; reports violations at `path`.
-pub(crate) fn immutable(
-    new: &Value,
-    old: &Value,
-    pointer: &str,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+pub(crate) fn immutable(new: &Value, old: &Value, pointer: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if non_null(new, pointer) != non_null(old, pointer) {
         let shown = non_null(new, pointer).unwrap_or(&Value::Null);
         errors.invalid(path, shown, "field is immutable");
@@ -138,11 +132,7 @@ pub mod tests {
     }
 
     /// Returns the errors of an update.
-    pub fn change_refusals(
-        kind: &crate::registry::kind::Kind,
-        new: &Value,
-        old: &Value,
-    ) -> Vec<String> {
+    pub fn change_refusals(kind: &crate::registry::kind::Kind, new: &Value, old: &Value) -> Vec<String> {
         let mut errors = FieldErrors::new();
         (kind.validate_update)(new, old, &mut errors);
         error_texts(&errors)

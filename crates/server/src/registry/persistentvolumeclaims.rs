@@ -10,8 +10,8 @@ use windlass_api::selector::labels::validate_label_selector;
 use super::kind::{Kind, ServedVersion, Subresource};
 use super::object_fields::{count, default, immutable, map, non_null, part, restore_field, text};
 use super::persistentvolumes::{
-    access_modes, amount, class, or_unset, phase, validate_access_modes,
-    validate_attributes_class_stays, validate_class, validate_positive, validate_volume_mode,
+    access_modes, amount, class, or_unset, phase, validate_access_modes, validate_attributes_class_stays,
+    validate_class, validate_positive, validate_volume_mode,
 };
 use super::table_cells;
 
@@ -30,18 +30,12 @@ pub(crate) const KIND: Kind = Kind {
     subresources: &[Subresource::STATUS],
     columns: &[
         table_cells::NAME,
-        table_cells::column(
-            "Status",
-            "phase represents the current phase of PersistentVolumeClaim.",
-        ),
+        table_cells::column("Status", "phase represents the current phase of PersistentVolumeClaim."),
         table_cells::column(
             "Volume",
             "volumeName is the binding reference to the PersistentVolume backing this claim.",
         ),
-        table_cells::column(
-            "Capacity",
-            "capacity represents the actual resources of the underlying volume.",
-        ),
+        table_cells::column("Capacity", "capacity represents the actual resources of the underlying volume."),
         table_cells::column(
             "Access Modes",
             "accessModes contains the actual access modes the volume backing the PVC has. More \

@@ -121,17 +121,9 @@ fn defaults(object: &mut Value) {
     default_source(
         spec,
         "rbd",
-        &[
-            ("pool", json!("rbd")),
-            ("user", json!("admin")),
-            ("keyring", json!("/etc/ceph/keyring")),
-        ],
+        &[("pool", json!("rbd")), ("user", json!("admin")), ("keyring", json!("/etc/ceph/keyring"))],
     );
-    default_source(
-        spec,
-        "scaleIO",
-        &[("storageMode", json!("ThinProvisioned")), ("fsType", json!("xfs"))],
-    );
+    default_source(spec, "scaleIO", &[("storageMode", json!("ThinProvisioned")), ("fsType", json!("xfs"))]);
     default_source(
         spec,
         "azureDisk",
@@ -208,8 +200,7 @@ fn validate_source(object: &Value, errors: &mut FieldErrors) {
     let recycled = text(object, "/spec/persistentVolumeReclaimPolicy") == "Recycle";
     let path = text(object, "/spec/hostPath/path");
     let is_root = !path.is_empty() && path.split('/').all(|part| ["", "."].contains(&part));
-    if non_null(object, "/spec/hostPath").is_some() && path.starts_with('/') && is_root && recycled
-    {
+    if non_null(object, "/spec/hostPath").is_some() && path.starts_with('/') && is_root && recycled {
         let path = spec.child("persistentVolumeReclaimPolicy");
         errors.forbidden(&path, "may not be 'recycle' for a hostPath mount of '/'");
     }
@@ -240,12 +231,7 @@ pub(super) fn validate_positive(amount: &Value, path: &FieldPath, errors: &mut F
 }
 
 /// Validates the name of a storage class or similar class in `spec`.
-pub(super) fn validate_class(
-    object: &Value,
-    spec: &FieldPath,
-    field: &str,
-    errors: &mut FieldErrors,
-) {
+pub(super) fn validate_class(object: &Value, spec: &FieldPath, field: &str, errors: &mut FieldErrors) {
     let name = text(object, &format!("/spec/{field}"));
     if !name.is_empty() {
         for message in dns1123_subdomain(name) {

@@ -11,9 +11,7 @@ mod validate;
 
 use serde_json::Value;
 
-use super::kind::{
-    Kind, SelectableField, ServedVersion, Subresource, SubresourceAction, VersionConversion,
-};
+use super::kind::{Kind, SelectableField, ServedVersion, Subresource, SubresourceAction, VersionConversion};
 use super::object_fields::{entries, list, text};
 use super::table_cells;
 

@@ -20,12 +20,7 @@ pub(crate) const KIND: Kind = Kind {
     singular: "pod",
     short_names: &["po"],
     categories: &["all"],
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.Pod",
-        convert: None,
-    }],
+    served: &[ServedVersion { group: "", version: "v1", type_name: "io.k8s.api.core.v1.Pod", convert: None }],
     subresources: &[
         Subresource {
             name: "status",
@@ -71,26 +66,14 @@ pub(crate) const KIND: Kind = Kind {
     ],
     selectable: &[
         SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
-        SelectableField {
-            label: "spec.restartPolicy",
-            pointers: &["/spec/restartPolicy"],
-            absent: "",
-        },
-        SelectableField {
-            label: "spec.schedulerName",
-            pointers: &["/spec/schedulerName"],
-            absent: "",
-        },
+        SelectableField { label: "spec.restartPolicy", pointers: &["/spec/restartPolicy"], absent: "" },
+        SelectableField { label: "spec.schedulerName", pointers: &["/spec/schedulerName"], absent: "" },
         SelectableField {
             label: "spec.serviceAccountName",
             pointers: &["/spec/serviceAccountName"],
             absent: "",
         },
-        SelectableField {
-            label: "spec.hostNetwork",
-            pointers: &["/spec/hostNetwork"],
-            absent: "false",
-        },
+        SelectableField { label: "spec.hostNetwork", pointers: &["/spec/hostNetwork"], absent: "false" },
         SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" },
         SelectableField { label: "status.podIP", pointers: &["/status/podIP"], absent: "" },
         SelectableField {

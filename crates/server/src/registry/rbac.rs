@@ -92,11 +92,8 @@ pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
     ..SHARED
 };
 
-const SHARED: Kind = Kind {
-    name_rule: windlass_api::names::path_segment_rule,
-    create_on_update: true,
-    ..Kind::DEFAULT
-};
+const SHARED: Kind =
+    Kind { name_rule: windlass_api::names::path_segment_rule, create_on_update: true, ..Kind::DEFAULT };
 
 const fn served(type_name: &'static str) -> ServedVersion {
     ServedVersion { group: GROUP, version: "v1", type_name, convert: None }

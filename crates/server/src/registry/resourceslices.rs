@@ -181,8 +181,7 @@ fn validate_devices(object: &Value, errors: &mut FieldErrors) {
         validate_device(device, &path.index(i), errors);
     }
     let costly = |d: &Value| count(d, "/taints") > 0 || count(d, "/consumesCounters") > 0;
-    let max =
-        if devices.iter().any(costly) { DEVICES_WITH_TAINTS_OR_COUNTERS_MAX } else { DEVICES_MAX };
+    let max = if devices.iter().any(costly) { DEVICES_WITH_TAINTS_OR_COUNTERS_MAX } else { DEVICES_MAX };
     if devices.len() > max {
         errors.too_many(&path, devices.len(), max);
     }

@@ -25,11 +25,7 @@ pub(crate) const KIND: Kind = Kind {
     // Kubernetes looks up the second description in the wrong type and finds none.
     columns: &[table_cells::NAME, table_cells::column("Handler", ""), table_cells::AGE],
     row: |object, now| {
-        vec![
-            table_cells::name(object),
-            text(object, "/handler").into(),
-            table_cells::age(object, now),
-        ]
+        vec![table_cells::name(object), text(object, "/handler").into(), table_cells::age(object, now)]
     },
     unconditional_update: false,
     validate_create: validate,

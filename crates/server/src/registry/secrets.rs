@@ -103,8 +103,7 @@ fn validate_type(object: &Value, errors: &mut FieldErrors) {
             let annotations = object.pointer("/metadata/annotations");
             let name = annotations.and_then(|map| map.get(ANNOTATION)).and_then(Value::as_str);
             if name.unwrap_or_default().is_empty() {
-                errors
-                    .required(&FieldPath::new("metadata").child("annotations").key(ANNOTATION), "");
+                errors.required(&FieldPath::new("metadata").child("annotations").key(ANNOTATION), "");
             }
         }
         "kubernetes.io/dockercfg" => validate_docker(object, ".dockercfg", errors),
@@ -168,10 +167,7 @@ mod tests {
     #[test]
     fn string_data_is_written_over_data() {
         let object = json!({"data": {"a": "eA==", "b": "eQ=="}, "stringData": {"a": "hello"}});
-        assert_eq!(
-            created(&KIND, object),
-            json!({"data": {"a": "aGVsbG8=", "b": "eQ=="}, "type": "Opaque"})
-        );
+        assert_eq!(created(&KIND, object), json!({"data": {"a": "aGVsbG8=", "b": "eQ=="}, "type": "Opaque"}));
         assert_eq!(created(&KIND, json!({"type": ""})), json!({"type": "Opaque"}));
     }
 

@@ -44,11 +44,7 @@ pub(crate) const KIND: Kind = Kind {
         table_cells::AGE,
     ],
     row: |object, now| {
-        vec![
-            table_cells::name(object),
-            count(object, "/secrets").into(),
-            table_cells::age(object, now),
-        ]
+        vec![table_cells::name(object), count(object, "/secrets").into(), table_cells::age(object, now)]
     },
     prepare_create: retain_names_only,
     prepare_update: |new, _| retain_names_only(new),

@@ -133,8 +133,7 @@ fn defaults(object: &mut Value) {
         }
     }
     let kind = spec.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let external_ips =
-        spec.get("externalIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    let external_ips = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
     let exposed = ["NodePort", "LoadBalancer"].contains(&kind.as_str());
     if exposed || (kind == "ClusterIP" && external_ips) {
         default(spec, "externalTrafficPolicy", "Cluster");
@@ -195,8 +194,7 @@ fn drop_what_the_type_lost(new: &mut Value, old: &Value) {
             }
         }
     }
-    let has_node_ports =
-        |object: &Value| ["NodePort", "LoadBalancer"].contains(&text(object, "/spec/type"));
+    let has_node_ports = |object: &Value| ["NodePort", "LoadBalancer"].contains(&text(object, "/spec/type"));
     let node_ports = |object: &Value| -> Vec<Option<i64>> {
         list(object, "/spec/ports").iter().map(|port| integer(port, "/nodePort")).collect()
     };

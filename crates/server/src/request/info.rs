@@ -98,26 +98,18 @@ fn segments(raw_path: &str) -> Result<Vec<String>, InvalidPath> {
 fn resource_path(segments: &[String]) -> Option<ResourcePath> {
     let (group, version, mut rest) = match segments.first().map(String::as_str) {
         Some("api") if segments.len() >= 3 => ("", segments[1].as_str(), &segments[2..]),
-        Some("apis") if segments.len() >= 4 => {
-            (segments[1].as_str(), segments[2].as_str(), &segments[3..])
-        }
+        Some("apis") if segments.len() >= 4 => (segments[1].as_str(), segments[2].as_str(), &segments[3..]),
         _ => return None,
     };
-    let mut found = ResourcePath {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        ..ResourcePath::default()
-    };
+    let mut found =
+        ResourcePath { group: group.to_owned(), version: version.to_owned(), ..ResourcePath::default() };
     if rest.first().is_some_and(|s| s == "watch") && rest.len() > 1 {
         found.watch_path = true;
         rest = &rest[1..];
     }
     // `/namespaces/x` is the namespace itself; `/namespaces/x/pods` is inside it, but
     // `/namespaces/x/status` and `/finalize` are subresources of the namespace.
-    if rest.len() > 2
-        && rest[0] == "namespaces"
-        && !matches!(rest[2].as_str(), "status" | "finalize")
-    {
+    if rest.len() > 2 && rest[0] == "namespaces" && !matches!(rest[2].as_str(), "status" | "finalize") {
         found.namespace = rest[1].clone();
         found.inside = true;
         rest = &rest[2..];
@@ -199,11 +191,7 @@ mod tests {
     #[test]
     fn hidden_slashes_nul_and_bad_utf8_name_nothing() {
         for path in ["/api/v1/pods/a%2fb", "/api/v1/pods/a%00", "/api/v1/pods/%ff"] {
-            assert_eq!(
-                RequestInfo::parse(&Method::GET, path, false, None),
-                Err(InvalidPath),
-                "{path}"
-            );
+            assert_eq!(RequestInfo::parse(&Method::GET, path, false, None), Err(InvalidPath), "{path}");
         }
     }
 
@@ -214,11 +202,7 @@ mod tests {
             ("/api/v1/namespaces/n/pods/p", "get"),
             ("/api/v1/watch/namespaces/n/pods/p", "watch"),
         ] {
-            assert_eq!(
-                RequestInfo::parse(&Method::GET, path, true, None).unwrap().verb,
-                verb,
-                "{path}"
-            );
+            assert_eq!(RequestInfo::parse(&Method::GET, path, true, None).unwrap().verb, verb, "{path}");
         }
     }
 

@@ -297,8 +297,7 @@ mod tests {
     #[test]
     fn patches_need_one_of_four_types() {
         let mut headers = HeaderMap::new();
-        headers
-            .insert(CONTENT_TYPE, "application/merge-patch+json; charset=utf-8".parse().unwrap());
+        headers.insert(CONTENT_TYPE, "application/merge-patch+json; charset=utf-8".parse().unwrap());
         assert_eq!(patch_type(&headers).unwrap(), PatchType::Merge);
         headers.insert(CONTENT_TYPE, "application/json".parse().unwrap());
         assert!(patch_type(&headers).is_err());

@@ -164,8 +164,7 @@ fn check_watch(errors: &mut FieldErrors, matching: &str, initial: Option<bool>, 
     }
     if !matching.is_empty() {
         if initial.is_none() {
-            let why =
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
             errors.forbidden(&at, why);
         }
         if matching != "NotOlderThan" {
@@ -210,9 +209,9 @@ pub(crate) fn parse_version(text: &str) -> Result<u64, Error> {
 
 fn number(query: &QueryParameters, name: &str) -> Result<Option<i64>, Error> {
     let Some(text) = query.first(name).filter(|t| !t.is_empty()) else { return Ok(None) };
-    text.parse().map(Some).map_err(|_| {
-        Error::BadRequest(format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text)))
-    })
+    text.parse()
+        .map(Some)
+        .map_err(|_| Error::BadRequest(format!("strconv.ParseInt: parsing {}: invalid syntax", quote(text))))
 }
 
 impl WriteOptions {
@@ -307,11 +306,7 @@ impl DeleteOptions {
         let policy = body["propagationPolicy"].as_str();
         if orphan.is_some() && policy.is_some() {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            errors.invalid_str(
-                &FieldPath::new("propagationPolicy"),
-                policy.unwrap_or_default(),
-                why,
-            );
+            errors.invalid_str(&FieldPath::new("propagationPolicy"), policy.unwrap_or_default(), why);
         }
         let propagation = match (policy, orphan) {
             (Some("Orphan"), _) | (None, Some(true)) => Some(DeletionPropagation::Orphan),
@@ -345,8 +340,7 @@ mod tests {
     use super::*;
 
     fn list(query: &str, watch: bool) -> Result<ListOptions, String> {
-        ListOptions::parse(&QueryParameters::parse(Some(query)), watch)
-            .map_err(|e| e.status().message)
+        ListOptions::parse(&QueryParameters::parse(Some(query)), watch).map_err(|e| e.status().message)
     }
 
     #[test]
@@ -369,11 +363,7 @@ mod tests {
     #[test]
     fn bad_options_are_reported_in_kubernetes_words() {
         for (query, watch, words) in [
-            (
-                "resourceVersionMatch=Exact",
-                false,
-                "is forbidden unless resourceVersion is provided",
-            ),
+            ("resourceVersionMatch=Exact", false, "is forbidden unless resourceVersion is provided"),
             ("resourceVersion=0&resourceVersionMatch=Exact", false, "\"exact\" is forbidden for"),
             ("sendInitialEvents=1", false, "sendInitialEvents is forbidden for list"),
             ("sendInitialEvents=1", true, "requires setting resourceVersionMatch to NotOlderThan"),

@@ -35,15 +35,12 @@ impl ObjectSelection {
     /// Parses the selectors; unknown fields and invalid syntax are a 400.
     pub fn parse(kind: &Kind, namespace: &str, options: &ListOptions) -> Result<Self, Error> {
         let bad = |e: String| Error::BadRequest(e);
-        let labels = labels::LabelSelector::parse(&options.label_selector)
-            .map_err(|e| bad(e.to_string()))?;
-        let parsed = fields::FieldSelector::parse(&options.field_selector)
-            .map_err(|e| bad(e.to_string()))?;
+        let labels = labels::LabelSelector::parse(&options.label_selector).map_err(|e| bad(e.to_string()))?;
+        let parsed = fields::FieldSelector::parse(&options.field_selector).map_err(|e| bad(e.to_string()))?;
         let mut fields = Vec::new();
         for term in parsed.requirements() {
-            let of = field_of(kind, &term.field).ok_or_else(|| {
-                Error::BadRequest(format!("field label not supported: {}", term.field))
-            })?;
+            let of = field_of(kind, &term.field)
+                .ok_or_else(|| Error::BadRequest(format!("field label not supported: {}", term.field)))?;
             fields.push(FieldMatch { source: of, value: term.value.clone(), equal: term.equal });
         }
         let scope = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
@@ -53,11 +50,7 @@ impl ObjectSelection {
     /// Restricts the selection to one name, unless it is empty.
     pub fn restrict_to_name(&mut self, name: &str) {
         if !name.is_empty() {
-            self.fields.push(FieldMatch {
-                source: FieldSource::Name,
-                value: name.into(),
-                equal: true,
-            });
+            self.fields.push(FieldMatch { source: FieldSource::Name, value: name.into(), equal: true });
         }
     }
 

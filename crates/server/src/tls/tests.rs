@@ -7,8 +7,8 @@ use rustls::{ClientConfig, ClientConnection, ServerConnection, SupportedProtocol
 use rustls_pki_types::ServerName;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
-    SystemRandom, Validity, issue,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+    Validity, issue,
 };
 
 use super::*;

@@ -20,8 +20,7 @@ impl TokenVerifier {
     pub fn configuration(&self) -> Option<Value> {
         let uri = self.published_at()?;
         let keys = self.keys.load();
-        let algorithms: BTreeSet<&str> =
-            keys.keys.iter().map(|key| key.jws.algorithm().name()).collect();
+        let algorithms: BTreeSet<&str> = keys.keys.iter().map(|key| key.jws.algorithm().name()).collect();
         Some(json!({
             "issuer": self.issuer(),
             "jwks_uri": uri,

@@ -130,8 +130,7 @@ impl TokenVerifier {
             return Err(TokenRejection::NotOurs);
         }
         let id = header.kid.as_deref().filter(|id| !id.is_empty());
-        let mut fitting =
-            keys.keys.iter().filter(|key| id.is_none_or(|id| id == key.id)).peekable();
+        let mut fitting = keys.keys.iter().filter(|key| id.is_none_or(|id| id == key.id)).peekable();
         if fitting.peek().is_none() {
             return Err(TokenRejection::NoKey);
         }

@@ -23,8 +23,7 @@ pub(super) async fn apply(
     body: &Bytes,
     options: &WriteOptions,
 ) -> Result<WriteResult, Error> {
-    let decode =
-        || read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")));
+    let decode = || read::yaml(body).map_err(|e| Error::BadRequest(format!("error decoding YAML: {e}")));
     let decoded = call.run_offloaded(body.len(), decode).await?;
     let normalise = || prepare_applied(call, decoded, options);
     let (value, warnings) = call.run_offloaded(body.len(), normalise).await?;
@@ -39,15 +38,8 @@ pub(super) async fn apply(
         let size = body.len().max(old.as_ref().map_or(0, |old| old.size()));
         let merge = || {
             let before = old.as_ref().map(|o| o.stored_value());
-            let merged = apply::on_apply(
-                schema,
-                id,
-                before.as_ref(),
-                &value,
-                &writer.as_manager(),
-                force,
-                &reset,
-            );
+            let merged =
+                apply::on_apply(schema, id, before.as_ref(), &value, &writer.as_manager(), force, &reset);
             Ok((before, merged.map_err(|error| apply_error(call, &error))?))
         };
         let (before, merged) = call.run_offloaded(size, merge).await?;

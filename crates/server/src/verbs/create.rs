@@ -29,8 +29,7 @@ async fn write_new(
     options: &WriteOptions,
 ) -> Result<Arc<Object>, Error> {
     let size = offload::size(&value);
-    let complete =
-        || mutate::complete_new(call, mutate::stored_form(call, value), &options.field_manager);
+    let complete = || mutate::complete_new(call, mutate::stored_form(call, value), &options.field_manager);
     let object = call.run_offloaded(size, complete).await?;
     write_path::write(call, WriteOperation::Create, object, options.dry_run).await
 }

@@ -136,15 +136,9 @@ pub(crate) fn in_normal_form(
     duplicates: Vec<String>,
     validation: FieldValidation,
 ) -> Result<DecodedRequest, Error> {
-    let normal = normalise(Schema::get(), expected.type_id()?, value).map_err(|e| {
-        cannot_be_handled(expected, expected.kind, expected.version, &e.to_string())
-    })?;
-    apply_field_validation(
-        expected,
-        normal.value,
-        field_problems(duplicates, normal.unknown),
-        validation,
-    )
+    let normal = normalise(Schema::get(), expected.type_id()?, value)
+        .map_err(|e| cannot_be_handled(expected, expected.kind, expected.version, &e.to_string()))?;
+    apply_field_validation(expected, normal.value, field_problems(duplicates, normal.unknown), validation)
 }
 
 /// Like [`in_normal_form`], for server-side apply: unknown fields are rejected when the object is
@@ -156,12 +150,7 @@ pub(crate) fn applied_in_normal_form(
     validation: FieldValidation,
 ) -> Result<DecodedRequest, Error> {
     let draft = in_normal_form(expected, value, Vec::new(), FieldValidation::Ignore)?;
-    apply_field_validation(
-        expected,
-        draft.value,
-        field_problems(duplicates, Vec::new()),
-        validation,
-    )
+    apply_field_validation(expected, draft.value, field_problems(duplicates, Vec::new()), validation)
 }
 
 fn apply_field_validation(
@@ -247,11 +236,7 @@ fn parsed(
     }
 }
 
-fn protobuf(
-    call: &RequestContext<'_>,
-    expected: ExpectedType,
-    body: &[u8],
-) -> Result<Value, Error> {
+fn protobuf(call: &RequestContext<'_>, expected: ExpectedType, body: &[u8]) -> Result<Value, Error> {
     let resolve = |api_version: &str, kind: &str| {
         if kind == expected.kind || kind.is_empty() {
             return expected.type_id().ok();
@@ -260,9 +245,7 @@ fn protobuf(
         Schema::get().lookup(ExpectedType::object(kind, served).type_name)
     };
     decode::protobuf(Schema::get(), body, resolve).map_err(|error| match error {
-        DecodeError::UnknownKind { api_version, kind } => {
-            unregistered(expected, &api_version, &kind)
-        }
+        DecodeError::UnknownKind { api_version, kind } => unregistered(expected, &api_version, &kind),
         other => unrecognized(expected, &other.to_string(), body),
     })
 }

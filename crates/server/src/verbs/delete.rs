@@ -17,19 +17,13 @@ use crate::request::info::ResourcePath;
 use crate::request::options::{DeleteOptions, FieldValidation, ListOptions};
 
 /// Deletes the object named in the path.
-pub(crate) async fn delete(
-    call: &RequestContext<'_>,
-    body: &Bytes,
-) -> Result<DeleteOutcome, Error> {
+pub(crate) async fn delete(call: &RequestContext<'_>, body: &Bytes) -> Result<DeleteOutcome, Error> {
     let options = call.run_offloaded(body.len(), || options(call, body)).await?;
     delete_one(call, &options).await
 }
 
 /// Deletes the selected objects one by one, and returns them.
-pub(crate) async fn delete_collection(
-    call: &RequestContext<'_>,
-    body: &Bytes,
-) -> Result<ObjectList, Error> {
+pub(crate) async fn delete_collection(call: &RequestContext<'_>, body: &Bytes) -> Result<ObjectList, Error> {
     let options = call.run_offloaded(body.len(), || self::options(call, body)).await?;
     let found = list::list(call, &ListOptions::parse(call.query, false)?).await?;
     delete_each(call, &options, &found.objects).await?;

@@ -47,10 +47,7 @@ const READ_BYTES: usize = 4 * 1024 * 1024;
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// Lists the objects selected by the path and the options.
-pub(crate) async fn list(
-    call: &RequestContext<'_>,
-    options: &ListOptions,
-) -> Result<ObjectList, Error> {
+pub(crate) async fn list(call: &RequestContext<'_>, options: &ListOptions) -> Result<ObjectList, Error> {
     let selection = ObjectSelection::parse(call.kind, &call.path.namespace, options)?;
     let (at, after) = if options.continue_.is_empty() {
         (start_version(call, options.version).await?, None)
@@ -127,8 +124,7 @@ fn list_from_cache(
     let (mut taken, mut remaining, mut more) = (0, 0, false);
     if let Some(name) = selection.pinned_name()
         && at.is_none()
-        && !(selection.scope.is_empty()
-            && call.kind.scope == crate::registry::kind::Scope::Namespaced)
+        && !(selection.scope.is_empty() && call.kind.scope == crate::registry::kind::Scope::Namespaced)
     {
         // One lookup instead of a walk: every kubelet and every `kubectl wait` lists this way.
         let (found, revision) = cache.get_at(&format!("{}{name}", selection.scope));
@@ -186,8 +182,8 @@ async fn list_from_store(
         let range = list_body::range(call.kind, selection, revision, after.as_deref(), at_once);
         let page = call.server.store.range(range).await.map_err(|e| stale(call, e, options))?;
         for (key, stored) in &page.items {
-            let object = list_body::object(call.kind, key, stored)
-                .map_err(|e| Error::Internal(e.to_string()))?;
+            let object =
+                list_body::object(call.kind, key, stored).map_err(|e| Error::Internal(e.to_string()))?;
             after = Some(object.key.to_string());
             found.count_read(&object);
             if found.count < limit && !selection.matches(&object) {
@@ -283,10 +279,9 @@ impl HistoricalRead {
 
 fn stale(call: &RequestContext<'_>, error: windlass_store::Error, options: &ListOptions) -> Error {
     match error {
-        windlass_store::Error::Compacted { .. } if options.continue_.is_empty() => Error::Expired(
-            "The resourceVersion for the provided list is too old.".into(),
-            String::new(),
-        ),
+        windlass_store::Error::Compacted { .. } if options.continue_.is_empty() => {
+            Error::Expired("The resourceVersion for the provided list is too old.".into(), String::new())
+        }
         windlass_store::Error::Compacted { .. } => {
             expired_token(&read_token(options).map(|t| t.start).unwrap_or_default())
         }
@@ -324,9 +319,8 @@ fn write_token(revision: i64, start: &str) -> String {
 }
 
 fn read_token(options: &ListOptions) -> Result<ContinueToken, Error> {
-    let bad = |why: &str| {
-        Error::BadRequest(format!("invalid continue token: continue key is not valid: {why}"))
-    };
+    let bad =
+        |why: &str| Error::BadRequest(format!("invalid continue token: continue key is not valid: {why}"));
     if !matches!(options.version, ResourceVersionMatch::Latest | ResourceVersionMatch::Any) {
         let text = "specifying resource version is not allowed when using continue";
         return Err(Error::BadRequest(text.into()));

@@ -140,14 +140,9 @@ fn patched(
     let secret = ExpectedType::object(call.kind, call.served).is_secret();
     result.map_err(|error| match error {
         PatchError::Malformed(text) => Error::BadRequest(text),
-        PatchError::TooManyOperations { .. } | PatchError::TooLarge(_) => {
-            Error::TooLarge(error.to_string())
-        }
+        PatchError::TooManyOperations { .. } | PatchError::TooLarge(_) => Error::TooLarge(error.to_string()),
         PatchError::Failed(text) => {
-            tracing::debug!(
-                text = if secret { decode::REDACTED } else { &text },
-                "patch does not apply"
-            );
+            tracing::debug!(text = if secret { decode::REDACTED } else { &text }, "patch does not apply");
             Error::UnprocessablePatch
         }
         PatchError::Directive(_) if secret => {

@@ -11,9 +11,7 @@ pub(crate) fn store_error(server: &Server, error: windlass_store::Error) -> Erro
         Store::Future { .. } => ("behind", Error::Unavailable("store is behind; try again".into())),
         // The write may have reached the disk, and show after a restart.
         Store::Failed { .. } => ("failed", Error::Internal("store failed".into())),
-        Store::Full { .. } => {
-            ("full", Error::Unavailable("store is full; nothing was changed".into()))
-        }
+        Store::Full { .. } => ("full", Error::Unavailable("store is full; nothing was changed".into())),
         Store::Unknown { .. } => {
             let text = "store timed out; the write may or may not have been applied";
             ("unknown", Error::Unavailable(text.into()))

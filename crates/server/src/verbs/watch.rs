@@ -24,9 +24,7 @@ pub(crate) async fn watch(
     selection.restrict_to_name(&call.path.name);
     let cache = call.cache()?.clone();
     let start = match options.version {
-        ResourceVersionMatch::NotOlderThan(asked) | ResourceVersionMatch::Exact(asked) => {
-            Some(asked)
-        }
+        ResourceVersionMatch::NotOlderThan(asked) | ResourceVersionMatch::Exact(asked) => Some(asked),
         ResourceVersionMatch::Latest | ResourceVersionMatch::Any => None,
     };
     let wants_state = options.send_initial_events.unwrap_or(start.is_none());

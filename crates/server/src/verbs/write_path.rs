@@ -127,9 +127,7 @@ pub(crate) async fn write(
     };
     let stored = call.run_offloaded(size, validate).await?;
     match operation {
-        WriteOperation::Create => {
-            commit_new(call, object, stored, name_is_generated, dry_run).await
-        }
+        WriteOperation::Create => commit_new(call, object, stored, name_is_generated, dry_run).await,
         WriteOperation::Replace { old, before } => {
             commit_changed(call, old, before, &object, stored, dry_run).await
         }
@@ -251,9 +249,7 @@ fn is_deletable(call: &RequestContext<'_>, object: &Value) -> bool {
 }
 
 /// Returns how the subresource of the path is written, or `None` for the object itself.
-fn subresource_action(
-    call: &RequestContext<'_>,
-) -> Result<Option<&'static SubresourceAction>, Error> {
+fn subresource_action(call: &RequestContext<'_>) -> Result<Option<&'static SubresourceAction>, Error> {
     if call.path.subresource.is_empty() {
         return Ok(None);
     }

@@ -9,15 +9,8 @@ pub const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 pub const GROUP: &str = "rbac.authorization.k8s.io";
 const REVIEWS: &str = "/apis/authorization.k8s.io/v1";
 
-async fn as_user(
-    server: &TestServer,
-    user: &str,
-    method: Method,
-    path: &str,
-    body: &Value,
-) -> TestResponse {
-    let asked =
-        server.request(method, path).header("authorization", &format!("Bearer {user}-token"));
+async fn as_user(server: &TestServer, user: &str, method: Method, path: &str, body: &Value) -> TestResponse {
+    let asked = server.request(method, path).header("authorization", &format!("Bearer {user}-token"));
     if body.is_null() { asked.send().await } else { asked.json(body).send().await }
 }
 
@@ -79,10 +72,7 @@ async fn grants_and_revocations_count_from_the_next_request_on() {
         server.post(bindings, &binding("b", "Role", "r", "alice")).await.expect(201);
         let told = get(&server, "alice", &path).await.fails(403, "Forbidden");
         assert!(told.ends_with(": RBAC: role.rbac.authorization.k8s.io \"r\" not found"), "{told}");
-        server
-            .post(roles, &role("r", &[rule(&["get"], "", &["configmaps"], &[])]))
-            .await
-            .expect(201);
+        server.post(roles, &role("r", &[rule(&["get"], "", &["configmaps"], &[])])).await.expect(201);
         get(&server, "alice", &path).await.expect(200);
         get(&server, "bob", &path).await.fails(403, "Forbidden");
         get(&server, "alice", MAPS).await.fails(403, "Forbidden");
@@ -92,9 +82,7 @@ async fn grants_and_revocations_count_from_the_next_request_on() {
         let again = role("r", &[rule(&["*"], "*", &["*"], &[])]);
         server.put(&format!("{roles}/r"), &again).await.expect(200);
         get(&server, "alice", &path).await.expect(200);
-        get(&server, "alice", "/api/v1/namespaces/kube-system/configmaps")
-            .await
-            .fails(403, "Forbidden");
+        get(&server, "alice", "/api/v1/namespaces/kube-system/configmaps").await.fails(403, "Forbidden");
         get(&server, "alice", "/api/v1/configmaps").await.fails(403, "Forbidden");
         get(&server, "alice", "/metrics").await.fails(403, "Forbidden");
         server.delete(&format!("{bindings}/b")).await.expect(200);
@@ -129,10 +117,7 @@ async fn cve_2026_39350_names_are_compared_and_no_patterns() {
     get(&server, "alice", MAPS).await.fails(403, "Forbidden");
     post(&server, "alice", MAPS, &config_map("a.b")).await.fails(403, "Forbidden");
     let named = format!("{MAPS}?fieldSelector=metadata.name%3Da.b");
-    assert_eq!(
-        get(&server, "alice", &named).await.expect(200)["items"].as_array().unwrap().len(),
-        1
-    );
+    assert_eq!(get(&server, "alice", &named).await.expect(200)["items"].as_array().unwrap().len(), 1);
     let other = format!("{MAPS}?fieldSelector=metadata.name%3Daxb");
     get(&server, "alice", &other).await.fails(403, "Forbidden");
     as_user(&server, "alice", Method::DELETE, MAPS, &Value::Null).await.fails(403, "Forbidden");
@@ -186,12 +171,10 @@ async fn aggregated_roles_follow_their_parts() {
 async fn nobody_writes_a_role_with_more_than_they_hold() {
     let server = TestServer::start().await;
     grant_alice_role_writes(&server).await;
-    let (roles, local) =
-        (format!("{RBAC}/clusterroles"), format!("{RBAC}/namespaces/default/roles"));
+    let (roles, local) = (format!("{RBAC}/clusterroles"), format!("{RBAC}/namespaces/default/roles"));
     let wide = rule(&["get", "list"], "", &["configmaps"], &[]);
-    let told = post(&server, "alice", &roles, &role("x", std::slice::from_ref(&wide)))
-        .await
-        .fails(403, "Forbidden");
+    let told =
+        post(&server, "alice", &roles, &role("x", std::slice::from_ref(&wide))).await.fails(403, "Forbidden");
     assert_eq!(
         told,
         concat!(
@@ -202,9 +185,8 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     );
     // One held rule and one missing: the error reports the missing one.
     grant(&server, "maps", "alice", &[rule(&["get"], "", &["configmaps"], &[])]).await;
-    let told = post(&server, "alice", &local, &role("x", std::slice::from_ref(&wide)))
-        .await
-        .fails(403, "Forbidden");
+    let told =
+        post(&server, "alice", &local, &role("x", std::slice::from_ref(&wide))).await.fails(403, "Forbidden");
     assert!(told.starts_with("roles.rbac.authorization.k8s.io \"x\" is forbidden"), "{told}");
     assert!(
         told.ends_with("held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"list\"]}"),
@@ -213,12 +195,7 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     let held = role("x", &[rule(&["get"], "", &["configmaps"], &[])]);
     for path in [&roles, &local] {
         post(&server, "alice", path, &held).await.expect(201);
-        every_change_is_refused(
-            &server,
-            &format!("{path}/x"),
-            &role("x", std::slice::from_ref(&wide)),
-        )
-        .await;
+        every_change_is_refused(&server, &format!("{path}/x"), &role("x", std::slice::from_ref(&wide))).await;
         // Updates that change only owner references, or reduce permissions, are allowed.
         let one = format!("{path}/x");
         let less = json!({"rules": []});
@@ -226,9 +203,7 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
             .await
             .expect(200);
         patch(&server, "alice", &one, "merge", &less).await.expect(200);
-        patch(&server, "alice", &one, "merge", &json!({"metadata": {"finalizers": null}}))
-            .await
-            .expect(200);
+        patch(&server, "alice", &one, "merge", &json!({"metadata": {"finalizers": null}})).await.expect(200);
     }
     server.put(&format!("{roles}/x"), &role("x", &[wide])).await.expect(200);
     // A label is no rule, but aggregation selects roles by labels.
@@ -236,13 +211,7 @@ async fn nobody_writes_a_role_with_more_than_they_hold() {
     patch(&server, "alice", &format!("{roles}/x"), "merge", &label).await.fails(403, "Forbidden");
 }
 
-async fn patch(
-    server: &TestServer,
-    user: &str,
-    path: &str,
-    how: &str,
-    body: &Value,
-) -> TestResponse {
+async fn patch(server: &TestServer, user: &str, path: &str, how: &str, body: &Value) -> TestResponse {
     let media = match how {
         "json" => "application/json-patch+json",
         "merge" => "application/merge-patch+json",
@@ -298,18 +267,14 @@ async fn the_escalate_verb_allows_writing_any_role() {
     server.post(&roles, &role("y", &[])).await.expect(201);
     let mut other = wide.clone();
     other["metadata"]["name"] = json!("y");
-    as_user(&server, "alice", Method::PUT, &format!("{roles}/y"), &other)
-        .await
-        .fails(403, "Forbidden");
+    as_user(&server, "alice", Method::PUT, &format!("{roles}/y"), &other).await.fails(403, "Forbidden");
     grant(&server, "any", "alice", &[rule(&["escalate"], GROUP, &["clusterroles"], &[])]).await;
     as_user(&server, "alice", Method::PUT, &format!("{roles}/y"), &other).await.expect(200);
     // Applies to cluster roles only.
     let local = format!("{RBAC}/namespaces/default/roles");
     post(&server, "alice", &local, &wide).await.fails(403, "Forbidden");
     server.delete(&format!("{RBAC}/clusterrolebindings/any")).await.expect(200);
-    as_user(&server, "alice", Method::PUT, &format!("{roles}/y"), &other)
-        .await
-        .fails(403, "Forbidden");
+    as_user(&server, "alice", Method::PUT, &format!("{roles}/y"), &other).await.fails(403, "Forbidden");
 }
 
 #[tokio::test]
@@ -325,17 +290,11 @@ async fn aggregation_needs_everything() {
     // A user with fewer permissions must not remove the rule either.
     let one = format!("{roles}/sum");
     let plain = role("sum", &[]);
-    assert_eq!(
-        as_user(&server, "alice", Method::PUT, &one, &plain).await.fails(403, "Forbidden"),
-        text
-    );
+    assert_eq!(as_user(&server, "alice", Method::PUT, &one, &plain).await.fails(403, "Forbidden"), text);
     let paths = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
     let much = rule(&["get", "list", "create", "update", "patch", "delete"], "*", &["*"], &[]);
     grant(&server, "much", "alice", &[much, paths]).await;
-    assert_eq!(
-        as_user(&server, "alice", Method::PUT, &one, &plain).await.fails(403, "Forbidden"),
-        text
-    );
+    assert_eq!(as_user(&server, "alice", Method::PUT, &one, &plain).await.fails(403, "Forbidden"), text);
     grant(&server, "all", "alice", &[rule(&["*"], "*", &["*"], &[])]).await;
     as_user(&server, "alice", Method::PUT, &one, &plain).await.expect(200);
     post(
@@ -383,9 +342,7 @@ async fn nobody_binds_a_role_with_more_than_they_hold() {
     assert_eq!(told, "clusterroles.rbac.authorization.k8s.io \"gone\" not found");
     // A user who holds the role in a namespace may grant it there.
     server.post(&here, &binding("mine", "ClusterRole", "wide", "alice")).await.expect(201);
-    post(&server, "alice", &here, &binding("yours", "ClusterRole", "wide", "bob"))
-        .await
-        .expect(201);
+    post(&server, "alice", &here, &binding("yours", "ClusterRole", "wide", "bob")).await.expect(201);
     post(&server, "alice", &everywhere, &binding("yours", "ClusterRole", "wide", "bob"))
         .await
         .fails(403, "Forbidden");
@@ -406,17 +363,12 @@ async fn the_bind_verb_allows_binding_a_role() {
     server.post(&format!("{RBAC}/namespaces/default/roles"), &binder).await.expect(201);
     server.post(&here, &binding("binder", "Role", "binder", "alice")).await.expect(201);
     post(&server, "alice", &here, &binding("a", "ClusterRole", "wide", "bob")).await.expect(201);
-    post(&server, "alice", &here, &binding("b", "ClusterRole", "other", "bob"))
-        .await
-        .fails(403, "Forbidden");
+    post(&server, "alice", &here, &binding("b", "ClusterRole", "other", "bob")).await.fails(403, "Forbidden");
     post(&server, "alice", &everywhere, &binding("a", "ClusterRole", "wide", "bob"))
         .await
         .fails(403, "Forbidden");
-    grant(&server, "everywhere", "alice", &[rule(&["bind"], GROUP, &["clusterroles"], &["wide"])])
-        .await;
-    post(&server, "alice", &everywhere, &binding("a", "ClusterRole", "wide", "bob"))
-        .await
-        .expect(201);
+    grant(&server, "everywhere", "alice", &[rule(&["bind"], GROUP, &["clusterroles"], &["wide"])]).await;
+    post(&server, "alice", &everywhere, &binding("a", "ClusterRole", "wide", "bob")).await.expect(201);
     get(&server, "bob", "/api/v1/namespaces/default/secrets/s").await.fails(404, "NotFound");
 }
 
@@ -451,7 +403,8 @@ async fn questions_are_answered_with_the_reason() {
 #[tokio::test]
 async fn broken_questions_are_told_so() {
     let server = TestServer::start().await;
-    let both = json!({"user": "a", "resourceAttributes": {"verb": "get"}, "nonResourceAttributes": {"path": "/x"}});
+    let both =
+        json!({"user": "a", "resourceAttributes": {"verb": "get"}, "nonResourceAttributes": {"path": "/x"}});
     let selector = json!({"user": "a", "resourceAttributes": {"fieldSelector": {}, "labelSelector": {
         "rawSelector": "a=b", "requirements": [{"key": "a b", "operator": "In"}]}}});
     for (plural, body, want) in [
@@ -505,10 +458,7 @@ async fn broken_questions_are_told_so() {
     let path = format!("{REVIEWS}/namespaces/default/localsubjectaccessreviews");
     server.post(&path, &elsewhere).await.fails(400, "BadRequest");
     let here = json!({"spec": {"user": "a", "resourceAttributes": {"namespace": "default"}}});
-    assert_eq!(
-        server.post(&path, &here).await.expect(201)["metadata"],
-        json!({"namespace": "default"})
-    );
+    assert_eq!(server.post(&path, &here).await.expect(201)["metadata"], json!({"namespace": "default"}));
 }
 
 #[tokio::test]

@@ -68,12 +68,9 @@ async fn a_server_without_a_network_has_no_endpoint() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_on_one_store_share_the_endpoints() {
     let etcd = TestEtcd::start();
-    let (a, b) = (
-        TestServer::start_on_store(etcd.open()).await,
-        TestServer::start_on_store(etcd.open()).await,
-    );
-    let (mut first, mut second) =
-        (advertiser(&a, "192.0.2.1:6443"), advertiser(&b, "192.0.2.2:6443"));
+    let (a, b) =
+        (TestServer::start_on_store(etcd.open()).await, TestServer::start_on_store(etcd.open()).await);
+    let (mut first, mut second) = (advertiser(&a, "192.0.2.1:6443"), advertiser(&b, "192.0.2.2:6443"));
     let start = Instant::now();
     let after = |seconds| start + Duration::from_secs(seconds);
     first.reconcile(start).await;

@@ -16,8 +16,7 @@ fn path_with_manager(manager: &str) -> String {
 #[tokio::test]
 async fn apply_creates_and_then_does_nothing() {
     let server = TestServer::start().await;
-    let made =
-        server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    let made = server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
     assert_eq!(made["metadata"]["namespace"], "default");
     let managed = made["metadata"]["managedFields"].as_array().unwrap();
     assert_eq!(managed.len(), 1);
@@ -34,8 +33,7 @@ async fn apply_creates_and_then_does_nothing() {
             "fieldsV1": {"f:data": {"f:k": {}}},
         })
     );
-    let again =
-        server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(200);
+    let again = server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(200);
     assert_eq!(again, made);
     assert_eq!(server.revision(), version(&made));
 }
@@ -43,10 +41,7 @@ async fn apply_creates_and_then_does_nothing() {
 #[tokio::test]
 async fn a_field_of_somebody_else_is_a_conflict_unless_forced() {
     let server = TestServer::start().await;
-    server
-        .patch(&path_with_manager("one"), "apply", &map(json!({"k": "v", "mine": "1"})))
-        .await
-        .expect(201);
+    server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v", "mine": "1"}))).await.expect(201);
     let answer = server.patch(&path_with_manager("two"), "apply", &map(json!({"k": "w"}))).await;
     let status = answer.expect(409);
     assert_eq!(status["reason"], "Conflict");
@@ -80,8 +75,7 @@ async fn fields_no_longer_applied_are_removed_unless_co_owned() {
     let body = map(json!({"a": "1", "b": "2"}));
     server.patch(&path_with_manager("one"), "apply", &body).await.expect(201);
     server.patch(&path_with_manager("two"), "apply", &map(json!({"b": "2"}))).await.expect(200);
-    let changed =
-        server.patch(&path_with_manager("one"), "apply", &map(json!({"c": "3"}))).await.expect(200);
+    let changed = server.patch(&path_with_manager("one"), "apply", &map(json!({"c": "3"}))).await.expect(200);
     assert_eq!(changed["data"], json!({"b": "2", "c": "3"}));
 }
 
@@ -94,20 +88,12 @@ async fn updates_own_what_they_change() {
     assert_eq!(managed[0]["manager"], "maker");
     assert_eq!(managed[0]["operation"], "Update");
     assert_eq!(managed[0]["fieldsV1"], json!({"f:data": {".": {}, "f:k": {}}}));
-    server
-        .patch(&path_with_manager("two"), "apply", &map(json!({"k": "w"})))
-        .await
-        .fails(409, "Conflict");
+    server.patch(&path_with_manager("two"), "apply", &map(json!({"k": "w"}))).await.fails(409, "Conflict");
     // Defaults to the user agent; without one, the manager is unknown.
-    let asked =
-        server.request(Method::PUT, &format!("{MAPS}/a")).header("user-agent", "tool/1.0 (x)");
+    let asked = server.request(Method::PUT, &format!("{MAPS}/a")).header("user-agent", "tool/1.0 (x)");
     let changed = asked.json(&map(json!({"k": "x"}))).send().await.expect(200);
-    let managers: Vec<&Value> = changed["metadata"]["managedFields"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|m| &m["manager"])
-        .collect();
+    let managers: Vec<&Value> =
+        changed["metadata"]["managedFields"].as_array().unwrap().iter().map(|m| &m["manager"]).collect();
     assert!(managers.contains(&&json!("tool")), "{managers:?}");
     let other = server.post(MAPS, &config_map("b")).await.expect(201);
     assert_eq!(other["metadata"]["managedFields"][0]["manager"], "unknown");
@@ -116,16 +102,14 @@ async fn updates_own_what_they_change() {
 #[tokio::test]
 async fn managed_fields_can_be_reset_but_not_forged() {
     let server = TestServer::start().await;
-    let made =
-        server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
+    let made = server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
     let path = format!("{MAPS}/a");
     let reset = json!({"metadata": {"managedFields": [{}]}});
     let changed = server.patch(&path, "merge", &reset).await.expect(200);
     assert_eq!(changed["metadata"]["managedFields"], Value::Null);
     let mut body = map(json!({"k": "v"}));
     body["metadata"]["managedFields"] = made["metadata"]["managedFields"].clone();
-    let said =
-        server.patch(&path_with_manager("one"), "apply", &body).await.fails(400, "BadRequest");
+    let said = server.patch(&path_with_manager("one"), "apply", &body).await.fails(400, "BadRequest");
     assert_eq!(said, "metadata.managedFields must be nil");
 }
 
@@ -201,9 +185,7 @@ async fn bodies_may_be_yaml_and_options_are_checked() {
     }
     let forced = server.patch(&format!("{MAPS}/a?force=true"), "merge", &json!({})).await;
     assert!(forced.fails(422, "Invalid").contains("may not be specified for non-apply patch"));
-    for query in
-        [path_with_manager("one"), format!("{}&fieldValidation=Strict", path_with_manager("one"))]
-    {
+    for query in [path_with_manager("one"), format!("{}&fieldValidation=Strict", path_with_manager("one"))] {
         let odd = apply(query, format!("{yaml}odd: 1\n")).await;
         let why = "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): \
                    .odd: field not declared in schema";
@@ -249,8 +231,7 @@ async fn records_that_nobody_can_read_do_no_harm() {
     ] {
         let entry = json!({"manager": "odd", "operation": "Update", "apiVersion": "v1",
             "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields});
-        let patch =
-            json!({"metadata": {"managedFields": [entry]}, "data": {"n": fields.to_string()}});
+        let patch = json!({"metadata": {"managedFields": [entry]}, "data": {"n": fields.to_string()}});
         let answer = server.patch(&path, "merge", &patch).await;
         assert!(answer.status.as_u16() < 500, "{fields}: {}", answer.json());
         let forced = format!("{}&force=true", path_with_manager("one"));

@@ -73,11 +73,7 @@ async fn every_request_is_written_down_exactly_once() {
             futures::future::join_all([
                 server.request(Method::GET, "/healthz").send().boxed(),
                 server.request(Method::GET, &path).send().boxed(),
-                server
-                    .request(Method::GET, MAPS)
-                    .header("authorization", "Bearer wrong")
-                    .send()
-                    .boxed(),
+                server.request(Method::GET, MAPS).header("authorization", "Bearer wrong").send().boxed(),
                 server
                     .request(Method::GET, MAPS)
                     .header("authorization", "Bearer alice-token")
@@ -257,8 +253,7 @@ fn pending_body() -> Incoming {
 #[tokio::test]
 async fn a_client_that_leaves_is_written_down() {
     let watched = AuditedServer::start().await;
-    let asked =
-        watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
+    let asked = watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
     assert!(asked.open_with(pending_body()).now_or_never().is_none());
     let event = watched.event();
     assert_eq!((&event["verb"], &event["stage"]), (&json!("create"), &json!("ResponseComplete")));
@@ -268,10 +263,8 @@ async fn a_client_that_leaves_is_written_down() {
 
 #[tokio::test]
 async fn rejected_requests_are_logged() {
-    let watched =
-        AuditedServer::with(|setup| setup.flow = InflightLimits { reads: 1, writes: 1 }).await;
-    let ask =
-        || watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
+    let watched = AuditedServer::with(|setup| setup.flow = InflightLimits { reads: 1, writes: 1 }).await;
+    let ask = || watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
     let mut held = Vec::new();
     for _ in 0..5 {
         let mut asked = Box::pin(ask().open_with(pending_body()));
@@ -294,8 +287,7 @@ async fn secrets_are_nowhere() {
     const SECRETS: &str = "/api/v1/namespaces/default/secrets";
     // "canary" in plain text and in base64.
     let (plain, coded) = ("canary-canary", "Y2FuYXJ5LWNhbmFyeQ==");
-    let secret =
-        json!({"metadata": {"name": "s"}, "data": {"k": coded}, "stringData": {"p": plain}});
+    let secret = json!({"metadata": {"name": "s"}, "data": {"k": coded}, "stringData": {"p": plain}});
     server.post(SECRETS, &secret).await.expect(201);
     server.post(SECRETS, &secret).await.fails(409, "AlreadyExists");
     server.get(&format!("{SECRETS}/s")).await.expect(200);
@@ -305,27 +297,18 @@ async fn secrets_are_nowhere() {
         format!("{{\"data\": {{\"k\": \"{coded}\"}}, \"{plain}\": x"),
         format!("{{\"data\": \"{plain}\"}}"),
         format!("{{\"metadata\": {{\"name\": \"{plain} {coded}\"}}}}"),
-        format!(
-            "{{\"metadata\": {{\"name\": \"t\"}}, \"data\": {{\"{plain}/{coded}\": \"{plain}\"}}}}"
-        ),
+        format!("{{\"metadata\": {{\"name\": \"t\"}}, \"data\": {{\"{plain}/{coded}\": \"{plain}\"}}}}"),
         format!(
             "{{\"metadata\": {{\"name\": \"t\"}}, \"type\": \"kubernetes.io/tls\", \"stringData\": {{\"tls.key\": \"{plain}\"}}}}"
         ),
     ] {
-        let asked =
-            server.request(Method::POST, SECRETS).header("content-type", "application/json");
+        let asked = server.request(Method::POST, SECRETS).header("content-type", "application/json");
         let answer = asked.raw_body(bad.clone()).send().await;
         assert!(matches!(answer.status.as_u16(), 400 | 422), "{bad}: {}", answer.status);
     }
     server.get(&format!("{MAPS}?access_token={plain}&token={plain}&{plain}")).await.expect(200);
-    let bearer =
-        server.request(Method::GET, MAPS).header("authorization", &format!("Bearer {plain}"));
-    bearer
-        .header("cookie", plain)
-        .header("x-remote-user", plain)
-        .send()
-        .await
-        .fails(401, "Unauthorized");
+    let bearer = server.request(Method::GET, MAPS).header("authorization", &format!("Bearer {plain}"));
+    bearer.header("cookie", plain).header("x-remote-user", plain).send().await.fails(401, "Unauthorized");
     let account = json!({"metadata": {"name": "robot"}});
     server.post("/api/v1/namespaces/default/serviceaccounts", &account).await.expect(201);
     let ask = json!({"spec": {"audiences": ["x"]}});
@@ -538,10 +521,7 @@ async fn a_strict_log_has_a_request_before_it_has_an_effect() {
     let stages: Vec<&str> = events.iter().map(|event| event["stage"].as_str().unwrap()).collect();
     assert_eq!(stages, ["RequestReceived", "ResponseComplete"]);
     assert_eq!(events[0]["responseStatus"], Value::Null);
-    assert_eq!(
-        (&events[0]["user"]["username"], &events[0]["verb"]),
-        (&json!("admin"), &json!("create"))
-    );
+    assert_eq!((&events[0]["user"]["username"], &events[0]["verb"]), (&json!("admin"), &json!("create")));
     assert_eq!(events[1]["responseStatus"]["code"], 201);
 }
 

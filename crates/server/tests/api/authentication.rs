@@ -62,11 +62,7 @@ fn authority(name: &str) -> CertificateAuthority {
 }
 
 /// Issues a certificate valid for one day.
-fn certificate(
-    ca: &CertificateAuthority,
-    subject: &Subject,
-    purpose: KeyPurpose,
-) -> CertificateDer<'static> {
+fn certificate(ca: &CertificateAuthority, subject: &Subject, purpose: KeyPurpose) -> CertificateDer<'static> {
     certificate_for(ca, subject, purpose, days(-1, 1))
 }
 
@@ -105,10 +101,7 @@ fn self_review_request(server: &TestServer) -> TestRequest<'_> {
 
 /// Returns the user that a bearer token authenticates.
 async fn bearer(server: &TestServer, token: &str) -> Value {
-    let answer = self_review_request(server)
-        .header("authorization", &format!("Bearer {token}"))
-        .send()
-        .await;
+    let answer = self_review_request(server).header("authorization", &format!("Bearer {token}")).send().await;
     answer.expect(201)["status"]["userInfo"].clone()
 }
 

@@ -13,12 +13,7 @@ const SECRETS: &str = "/api/v1/namespaces/default/secrets";
 
 /// Sends input that must be rejected immediately, without side effects, while the server keeps
 /// running.
-async fn refused(
-    server: &TestServer,
-    asked: TestRequest<'_>,
-    code: u16,
-    what: &str,
-) -> TestResponse {
+async fn refused(server: &TestServer, asked: TestRequest<'_>, code: u16, what: &str) -> TestResponse {
     let before = server.revision();
     let started = Instant::now();
     let answer = asked.send().await;
@@ -40,18 +35,13 @@ async fn null_is_an_object_without_fields() {
     let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     for media in ["application/json", "application/yaml"] {
         for path in [MAPS, requests] {
-            let ask =
-                server.request(Method::POST, path).header("content-type", media).raw_body("null");
+            let ask = server.request(Method::POST, path).header("content-type", media).raw_body("null");
             let answer = refused(&server, ask, 422, path).await;
             let causes = answer.json()["details"]["causes"].to_string();
-            assert!(
-                causes.contains("name or generateName is required"),
-                "{media} {path}: {causes}"
-            );
+            assert!(causes.contains("name or generateName is required"), "{media} {path}: {causes}");
         }
         let review = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
-        let ask =
-            server.request(Method::POST, review).header("content-type", media).raw_body("null");
+        let ask = server.request(Method::POST, review).header("content-type", media).raw_body("null");
         ask.send().await.expect(201);
     }
 }
@@ -175,15 +165,11 @@ async fn a_body_that_breaks_off() {
 #[tokio::test]
 async fn cve_2019_11254_nesting_without_end() {
     let server = TestServer::start().await;
-    let deep =
-        |open: &str, close: &str| format!("{}1{}", open.repeat(10_000), close.repeat(10_000));
+    let deep = |open: &str, close: &str| format!("{}1{}", open.repeat(10_000), close.repeat(10_000));
     for (media, body) in [
         ("application/json", deep("[", "]")),
         ("application/json", deep("{\"a\":", "}")),
-        (
-            "application/json",
-            format!("{{\"metadata\":{{\"name\":\"a\"}},\"x\":{}}}", deep("[", "]")),
-        ),
+        ("application/json", format!("{{\"metadata\":{{\"name\":\"a\"}},\"x\":{}}}", deep("[", "]"))),
         ("application/json", "[".repeat(1_000_000)),
         ("application/yaml", deep("[", "]")),
         ("application/yaml", deep("{a: ", "}")),
@@ -305,8 +291,7 @@ async fn headers_that_mean_nothing() {
 async fn cve_2020_8565_failures_do_not_repeat_secrets() {
     let server = TestServer::start().await;
     let path = format!("{SECRETS}/s");
-    let made =
-        json!({"metadata": {"name": "s"}, "immutable": true, "stringData": {"k": "swordfish"}});
+    let made = json!({"metadata": {"name": "s"}, "immutable": true, "stringData": {"k": "swordfish"}});
     server.post(SECRETS, &made).await.expect(201);
     let (plain, coded) = ("swordfish", "c3dvcmRmaXNo");
     let with = |extra: Value| {
@@ -320,15 +305,11 @@ async fn cve_2020_8565_failures_do_not_repeat_secrets() {
         with(json!({"data": {"k": format!("{coded}*")}})),
         with(json!({"stringData": {"bad key": plain}})),
         with(json!({"stringData": {"k": [plain]}})),
-        with(
-            json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": plain}}),
-        ),
+        with(json!({"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": plain}})),
         with(json!({"type": "kubernetes.io/dockercfg", "stringData": {".dockercfg": plain}})),
         with(json!({"type": "kubernetes.io/tls", "stringData": {"tls.crt": plain}})),
         with(json!({"type": "kubernetes.io/basic-auth", "stringData": {"x": plain}})),
-        with(
-            json!({"type": "kubernetes.io/service-account-token", "stringData": {"token": plain}}),
-        ),
+        with(json!({"type": "kubernetes.io/service-account-token", "stringData": {"token": plain}})),
         with(json!({"metadata": {"name": "Bad"}, "stringData": {"k": plain}})),
         with(json!({"stringData": {"k": plain.repeat(200_000)}})),
     ] {
@@ -337,14 +318,11 @@ async fn cve_2020_8565_failures_do_not_repeat_secrets() {
     let change = json!({"metadata": {"name": "s"}, "stringData": {"k": "herring"}});
     answers.push(server.put(&path, &change).await);
     answers.push(server.patch(&path, "merge", &json!({"data": {"k": null}})).await);
-    answers.push(
-        server
-            .patch(&path, "json", &json!([{"op": "test", "path": "/data/k", "value": "x"}]))
-            .await,
-    );
     answers
-        .push(server.patch(&path, "json", &json!([{"op": "remove", "path": "/data/k/x"}])).await);
-    let applied = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "eA=="}});
+        .push(server.patch(&path, "json", &json!([{"op": "test", "path": "/data/k", "value": "x"}])).await);
+    answers.push(server.patch(&path, "json", &json!([{"op": "remove", "path": "/data/k/x"}])).await);
+    let applied =
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "eA=="}});
     answers.push(server.patch(&format!("{path}?fieldManager=m"), "apply", &applied).await);
     answers.push(server.post(SECRETS, &made).await);
     for answer in answers {

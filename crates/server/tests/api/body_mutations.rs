@@ -104,8 +104,7 @@ impl BodySample {
 fn samples() -> Vec<BodySample> {
     let base64 = |bytes: &[u8]| STANDARD.encode(bytes);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let requests =
-        [&fixture!("csr-p256.pem")[..], fixture!("csr-rsa2048.pem"), fixture!("csr-dns.pem")];
+    let requests = [&fixture!("csr-p256.pem")[..], fixture!("csr-rsa2048.pem"), fixture!("csr-dns.pem")];
     let requests = requests.map(|request| BodySample {
         version: "v1",
         kind: "CertificateSigningRequest",
@@ -121,17 +120,16 @@ fn samples() -> Vec<BodySample> {
         }),
         payloads: &["request"],
     });
-    let bundles =
-        [&fixture!("ca-p256.pem")[..], fixture!("bundle-two.pem")].map(|bundle| BodySample {
-            version: "v1",
-            kind: "ClusterTrustBundle",
-            resource: "clustertrustbundles",
-            body: json!({
-                "metadata": {"name": "example.com:signer:a"},
-                "spec": {"signerName": "example.com/signer", "trustBundle": text(bundle)},
-            }),
-            payloads: &["trustBundle"],
-        });
+    let bundles = [&fixture!("ca-p256.pem")[..], fixture!("bundle-two.pem")].map(|bundle| BodySample {
+        version: "v1",
+        kind: "ClusterTrustBundle",
+        resource: "clustertrustbundles",
+        body: json!({
+            "metadata": {"name": "example.com:signer:a"},
+            "spec": {"signerName": "example.com/signer", "trustBundle": text(bundle)},
+        }),
+        payloads: &["trustBundle"],
+    });
     let pods = json!({
         "signerName": "example.com/pods",
         "podName": "p",
@@ -155,10 +153,8 @@ fn samples() -> Vec<BodySample> {
             payloads,
         }
     };
-    let older = [
-        ("pkixPublicKey", &fixture!("pcr-p256.spki")[..]),
-        ("proofOfPossession", fixture!("pcr-p256.pop")),
-    ];
+    let older =
+        [("pkixPublicKey", &fixture!("pcr-p256.spki")[..]), ("proofOfPossession", fixture!("pcr-p256.pop"))];
     let stub = [("stubPKCS10Request", &fixture!("pcr-rsa3072.stub.der")[..])];
     let mut all = Vec::from(requests);
     all.extend(bundles);
@@ -212,8 +208,7 @@ fn damaged(carried: &str, random: &mut TestRng) -> String {
     {
         let chosen = random.below(blocks.len());
         scramble(&mut blocks[chosen].contents, random);
-        let texts =
-            blocks.iter().map(|block| pem::encode(&block.label, &block.contents).to_string());
+        let texts = blocks.iter().map(|block| pem::encode(&block.label, &block.contents).to_string());
         bytes = texts.collect::<String>().into_bytes();
     } else {
         scramble(&mut bytes, random);
@@ -243,8 +238,7 @@ impl BodyFormat {
             BodyFormat::Yaml => to_yaml(body).into_bytes(),
             BodyFormat::Protobuf => {
                 let version = format!("{GROUP}/{}", sample.version);
-                let kind =
-                    [field(1, version.as_bytes()), field(2, sample.kind.as_bytes())].concat();
+                let kind = [field(1, version.as_bytes()), field(2, sample.kind.as_bytes())].concat();
                 let id = Schema::get()
                     .lookup(&format!("io.k8s.api.certificates.{}.{}", sample.version, sample.kind))
                     .unwrap();
@@ -275,9 +269,7 @@ fn value_into(bytes: &mut Vec<u8>, tag: u32, shape: &ValueShape, value: &Value) 
             bytes.extend(varint(u64::from(tag) << 3));
             bytes.extend(varint(number.as_i64().unwrap_or_default() as u64));
         }
-        (ValueShape::Object(id), Value::Object(_)) => {
-            bytes.extend(field(tag, &message(*id, value)))
-        }
+        (ValueShape::Object(id), Value::Object(_)) => bytes.extend(field(tag, &message(*id, value))),
         (ValueShape::List(of), Value::Array(all)) => {
             all.iter().for_each(|one| value_into(bytes, tag, of, one));
         }

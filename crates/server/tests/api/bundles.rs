@@ -82,10 +82,7 @@ async fn empty_values_differ_from_absent_values() {
             with(json!([{"configMap": entry, "secret": entry}])),
             "spec.sources[0]: Invalid value: exactly one of the fields in [configMap secret inLine useDefaultCAs] must be set",
         ),
-        (
-            with(json!([{"useDefaultCAs": false}])),
-            "spec.sources: Forbidden: must define at least one source",
-        ),
+        (with(json!([{"useDefaultCAs": false}])), "spec.sources: Forbidden: must define at least one source"),
         (
             with(json!([{"configMap": {"name": "b", "key": "k"}}])),
             "spec.sources[0].configMap.b.k: Forbidden: cannot define the same source as target",
@@ -103,14 +100,13 @@ async fn empty_values_differ_from_absent_values() {
 #[tokio::test]
 async fn apply_takes_sources_as_a_whole_and_conditions_one_by_one() {
     let server = TestServer::start().await;
-    let spec = |text: &str, key: &str| json!({"sources": [{"inLine": text}], "target": {"configMap": {"key": key}}});
-    let made =
-        server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(201);
+    let spec =
+        |text: &str, key: &str| json!({"sources": [{"inLine": text}], "target": {"configMap": {"key": key}}});
+    let made = server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(201);
     let fields = &made["metadata"]["managedFields"][0]["fieldsV1"];
     let key = json!({"f:configMap": {"f:key": {}}});
     assert_eq!(*fields, json!({"f:spec": {"f:sources": {}, "f:target": key}}));
-    let again =
-        server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(200);
+    let again = server.patch(&path_with_manager("one"), "apply", &bundle(spec("x", "k"))).await.expect(200);
     assert_eq!(again, made);
     let said = server.patch(&path_with_manager("two"), "apply", &bundle(spec("y", "k"))).await;
     let said = said.fails(409, "Conflict");

@@ -181,8 +181,7 @@ async fn names_of_bundles_may_be_long() {
 #[tokio::test]
 async fn the_stable_version_has_no_older_proof() {
     let server = TestServer::start().await;
-    let (stable, beta, alpha) =
-        (pod_requests("v1"), pod_requests("v1beta1"), pod_requests("v1alpha1"));
+    let (stable, beta, alpha) = (pod_requests("v1"), pod_requests("v1beta1"), pod_requests("v1alpha1"));
     let mut watch = server.watch(&format!("{stable}?watch=1")).await;
     server.post(&alpha, &older_pod_request("older")).await.expect(201);
     server.post(&stable, &pod_request("newer")).await.expect(201);

@@ -48,19 +48,16 @@ async fn cve_2026_33343_the_right_to_update_is_not_the_right_to_create() {
 
     let lease = "/apis/coordination.k8s.io/v1/namespaces/default/leases/x";
     let map = format!("{MAPS}/x?fieldManager=m");
-    let typed =
-        |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}});
+    let typed = |api: &str, kind: &str| json!({"apiVersion": api, "kind": kind, "metadata": {"name": "x"}});
     let put = |left| {
         armed.store(left, SeqCst);
         let body = typed("coordination.k8s.io/v1", "Lease");
-        let asked =
-            server.request(Method::PUT, lease).header("authorization", "Bearer alice-token");
+        let asked = server.request(Method::PUT, lease).header("authorization", "Bearer alice-token");
         asked.json(&body).send()
     };
     let apply = |left| {
         armed.store(left, SeqCst);
-        let asked =
-            server.request(Method::PATCH, &map).header("authorization", "Bearer alice-token");
+        let asked = server.request(Method::PATCH, &map).header("authorization", "Bearer alice-token");
         let asked = asked.header("content-type", "application/apply-patch+yaml");
         asked.json(&typed("v1", "ConfigMap")).send()
     };

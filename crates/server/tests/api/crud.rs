@@ -237,8 +237,7 @@ async fn updates_that_cannot_be() {
 async fn an_update_that_changes_nothing_is_none() {
     let server = TestServer::start().await;
     let made = server.post(MAPS, &config_map("a")).await.expect(201);
-    let mut watch =
-        server.watch(&format!("{MAPS}?watch=1&resourceVersion={}", version(&made))).await;
+    let mut watch = server.watch(&format!("{MAPS}?watch=1&resourceVersion={}", version(&made))).await;
     let path = format!("{MAPS}/a");
     assert_eq!(server.put(&path, &made).await.expect(200), made);
     assert_eq!(server.put(&path, &config_map("a")).await.expect(200), made);
@@ -283,11 +282,7 @@ async fn the_status_and_the_rest_are_written_apart() {
     server.post("/api/v1/nodes", &json!({"metadata": {"name": "n"}})).await.expect(201);
     server.post("/api/v1/namespaces", &json!({"metadata": {"name": "x"}})).await.expect(201);
     for (path, status, spec) in [
-        (
-            format!("{PODS}/p"),
-            json!({"message": "from status"}),
-            json!({"activeDeadlineSeconds": 77}),
-        ),
+        (format!("{PODS}/p"), json!({"message": "from status"}), json!({"activeDeadlineSeconds": 77})),
         (
             "/api/v1/nodes/n".to_owned(),
             json!({"nodeInfo": {"machineID": "m"}}),

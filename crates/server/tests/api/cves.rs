@@ -32,12 +32,7 @@ fn leaks_canary(body: &[u8]) -> bool {
 }
 
 /// Builds a request of a user without a token: the administrator impersonates them.
-fn request_as<'a>(
-    server: &'a TestServer,
-    user: &str,
-    method: Method,
-    path: &str,
-) -> TestRequest<'a> {
+fn request_as<'a>(server: &'a TestServer, user: &str, method: Method, path: &str) -> TestRequest<'a> {
     server.request(method, path).header("impersonate-user", user)
 }
 

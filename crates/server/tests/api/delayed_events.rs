@@ -7,8 +7,8 @@ use std::time::Instant;
 use http::Method;
 use serde_json::{Value, json};
 use windlass_store::{
-    BoxFuture, ChangeEvent, CommittedWrite, EmbeddedOptions, EmbeddedStore, Error, FeedMessage,
-    KeyRange, RangePage, Revision, Sink, Store, WriteRequest,
+    BoxFuture, ChangeEvent, CommittedWrite, EmbeddedOptions, EmbeddedStore, Error, FeedMessage, KeyRange,
+    RangePage, Revision, Sink, Store, WriteRequest,
 };
 
 use windlass_testkit::{MAPS, TestServer, config_map, version};
@@ -47,11 +47,7 @@ impl Store for DelayedStore {
         self.inner.range(range)
     }
 
-    fn history(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         self.inner.history(after, limit)
     }
 
@@ -134,9 +130,7 @@ async fn a_write_finds_what_another_server_made() {
         made["data"] = json!({"k": "w"});
         match name {
             "put" => drop(late.put(&path, &made).await.expect(200)),
-            "merge" => {
-                drop(late.patch(&path, "merge", &json!({"data": {"x": "y"}})).await.expect(200))
-            }
+            "merge" => drop(late.patch(&path, "merge", &json!({"data": {"x": "y"}})).await.expect(200)),
             _ => drop(late.delete(&path).await.expect(200)),
         }
     }
@@ -192,9 +186,7 @@ async fn a_write_knows_what_another_server_deleted() {
         prompt.delete(&path).await.expect(200);
         match name {
             "put" => drop(late.put(&path, &made).await.expect(404)),
-            "merge" => {
-                drop(late.patch(&path, "merge", &json!({"data": {"k": "v"}})).await.expect(404))
-            }
+            "merge" => drop(late.patch(&path, "merge", &json!({"data": {"k": "v"}})).await.expect(404)),
             "delete" => drop(late.delete(&path).await.expect(404)),
             _ => drop(late.post(MAPS, &config_map(name)).await.expect(201)),
         }

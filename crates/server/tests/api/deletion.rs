@@ -27,10 +27,7 @@ async fn a_deleted_object_is_gone_and_the_answer_says_what_it_was() {
     // Deleting a pod returns the pod.
     let made = server.post(PODS, &pod("p")).await.expect(201);
     let gone = server.delete(&format!("{PODS}/p")).await.expect(200);
-    assert_eq!(
-        (&gone["kind"], &gone["metadata"]["uid"]),
-        (&json!("Pod"), &made["metadata"]["uid"])
-    );
+    assert_eq!((&gone["kind"], &gone["metadata"]["uid"]), (&json!("Pod"), &made["metadata"]["uid"]));
     server.get(&format!("{PODS}/p")).await.fails(404, "NotFound");
 }
 
@@ -103,8 +100,7 @@ async fn policies_leave_their_finalizers() {
         (json!({"orphanDependents": false}), None),
         (json!({}), None),
     ] {
-        let made =
-            server.post(MAPS, &json!({"metadata": {"generateName": "x-"}})).await.expect(201);
+        let made = server.post(MAPS, &json!({"metadata": {"generateName": "x-"}})).await.expect(201);
         let path = format!("{MAPS}/{}", made["metadata"]["name"].as_str().unwrap());
         let answer = delete(&server, &path, &options).await.expect(200);
         match finalizers {
@@ -155,9 +151,7 @@ async fn options_that_cannot_be() {
     assert_eq!(server.delete(&format!("{path}?propagationPolicy=Sideways")).await.status, 422);
     assert_eq!(server.revision(), version(&made));
     // The body takes precedence over the query.
-    delete(&server, &format!("{path}?dryRun=All"), &json!({"gracePeriodSeconds": 5}))
-        .await
-        .expect(200);
+    delete(&server, &format!("{path}?dryRun=All"), &json!({"gracePeriodSeconds": 5})).await.expect(200);
     server.get(&path).await.fails(404, "NotFound");
 }
 
@@ -183,8 +177,7 @@ async fn a_pod_on_a_node_is_given_time() {
     server.get(&path).await.fails(404, "NotFound");
     // Zero grace from the start: marked, then removed.
     let made = server.post(PODS, &body).await.expect(201);
-    let mut watch =
-        server.watch(&format!("{PODS}?watch=1&resourceVersion={}", version(&made))).await;
+    let mut watch = server.watch(&format!("{PODS}?watch=1&resourceVersion={}", version(&made))).await;
     let gone = server.delete(&format!("{path}?gracePeriodSeconds=0")).await.expect(200);
     assert!(gone["metadata"]["deletionTimestamp"].is_string());
     assert_eq!(gone["metadata"]["deletionGracePeriodSeconds"], 0);
@@ -268,10 +261,7 @@ async fn a_namespace_goes_when_it_is_finalized() {
     let inside = "/api/v1/namespaces/x/configmaps";
     server.post(inside, &config_map("old")).await.expect(201);
     let going = server.delete(path).await.expect(200);
-    assert_eq!(
-        (&going["kind"], &going["status"]["phase"]),
-        (&json!("Namespace"), &json!("Terminating"))
-    );
+    assert_eq!((&going["kind"], &going["status"]["phase"]), (&json!("Namespace"), &json!("Terminating")));
     assert!(going["metadata"]["deletionTimestamp"].is_string());
     // Nothing can be created; updates and deletions continue.
     let answer = server.post(inside, &config_map("new")).await;
@@ -304,12 +294,8 @@ async fn some_namespaces_stay() {
     let server = TestServer::start().await;
     let before = server.revision();
     for name in ["default", "kube-system", "kube-public"] {
-        let said =
-            server.delete(&format!("/api/v1/namespaces/{name}")).await.fails(403, "Forbidden");
-        assert_eq!(
-            said,
-            format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted")
-        );
+        let said = server.delete(&format!("/api/v1/namespaces/{name}")).await.fails(403, "Forbidden");
+        assert_eq!(said, format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted"));
     }
     assert_eq!(server.revision(), before);
     // Namespaces cannot be deleted as a collection.

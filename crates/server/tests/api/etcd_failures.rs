@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::Method;
 use serde_json::json;
 use windlass_store::{
-    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyChange, KeyRange, RangePage, Revision, Sink,
-    Store, WritePrecondition, WriteRequest,
+    BoxFuture, ChangeEvent, CommittedWrite, Error, KeyChange, KeyRange, RangePage, Revision, Sink, Store,
+    WritePrecondition, WriteRequest,
 };
 
 use super::etcd::TestEtcd;
@@ -78,10 +78,7 @@ impl CompactingStore {
         map["metadata"]["namespace"] = json!("default");
         let key = format!("core/configmaps/default/{name}");
         let change = KeyChange::Put(map.to_string().into());
-        self.store
-            .commit(WriteRequest { key, expect: WritePrecondition::Any, change })
-            .await
-            .unwrap()
+        self.store.commit(WriteRequest { key, expect: WritePrecondition::Any, change }).await.unwrap()
     }
 }
 
@@ -99,11 +96,7 @@ impl Store for CompactingStore {
         })
     }
 
-    fn history(
-        &self,
-        after: Revision,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
+    fn history(&self, after: Revision, limit: usize) -> BoxFuture<'_, Result<Vec<ChangeEvent>, Error>> {
         self.store.history(after, limit)
     }
 

@@ -7,8 +7,8 @@ use std::time::Instant;
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
-    SystemRandom, Validity, issue, pem,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+    Validity, issue, pem,
 };
 use windlass_store::{
     Error, EtcdOptions, EtcdStore, EtcdTlsFiles, KeyChange, Store, WritePrecondition, WriteRequest,
@@ -24,8 +24,7 @@ struct TlsFiles {
 impl TlsFiles {
     fn new(name: &str) -> TlsFiles {
         let (subject, key) = (Subject::new(name, &[]).unwrap(), key());
-        let authority =
-            CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap();
+        let authority = CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap();
         let files = TlsFiles { authority, dir: tempfile::tempdir().unwrap() };
         let certificate = files.authority.certificate().der().to_vec();
         fs::write(files.path("ca.crt"), pem::encode_certificates([&certificate[..]])).unwrap();
@@ -45,10 +44,7 @@ impl TlsFiles {
         let key = key();
         let leaf = LeafTemplate {
             subject: Subject::new(name, &[]).unwrap(),
-            alt_names: vec![
-                AltName::Dns("localhost".into()),
-                AltName::Ip("127.0.0.1".parse().unwrap()),
-            ],
+            alt_names: vec![AltName::Dns("localhost".into()), AltName::Ip("127.0.0.1".parse().unwrap())],
             // A member is also its own client, through its JSON gateway.
             purposes: vec![KeyPurpose::ServerAuth, KeyPurpose::ClientAuth],
             validity: validity(),
@@ -96,11 +92,7 @@ fn open(url: &str, tls: EtcdTlsFiles, patience: u64) -> Result<EtcdStore, Error>
 }
 
 fn put(value: &'static str) -> WriteRequest {
-    WriteRequest {
-        key: "k".into(),
-        expect: WritePrecondition::Any,
-        change: KeyChange::Put(value.into()),
-    }
+    WriteRequest { key: "k".into(), expect: WritePrecondition::Any, change: KeyChange::Put(value.into()) }
 }
 
 /// Commits, retrying until it succeeds.
@@ -129,17 +121,10 @@ async fn only_who_has_the_right_certificates_gets_in() {
     for (what, tls, said) in [
         (
             "a member of another authority",
-            EtcdTlsFiles {
-                ca: Some(strange.path("ca.crt")),
-                identity: Some(files.issue("client")),
-            },
+            EtcdTlsFiles { ca: Some(strange.path("ca.crt")), identity: Some(files.issue("client")) },
             "invalid peer certificate: UnknownIssuer",
         ),
-        (
-            "no certificate",
-            EtcdTlsFiles { ca: ca.clone(), identity: None },
-            "and none is configured",
-        ),
+        ("no certificate", EtcdTlsFiles { ca: ca.clone(), identity: None }, "and none is configured"),
         (
             "a certificate of another authority",
             EtcdTlsFiles { ca: ca.clone(), identity: Some(another.clone()) },
@@ -173,8 +158,7 @@ async fn new_certificates_are_used_from_the_next_connection_on() {
     let with_old: Vec<_> = with_old.iter().map(String::as_str).collect();
     let mut cluster = EtcdCluster::start_at(vec![place], &with_old).unwrap();
     let (cert, key) = old.issue("client");
-    let tls =
-        EtcdTlsFiles { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
+    let tls = EtcdTlsFiles { ca: Some(old.path("ca.crt")), identity: Some((cert.clone(), key.clone())) };
     let store = open(&url, tls, 30).unwrap();
     store.commit(put("1")).await.unwrap();
     // Half of a pair has been replaced.

@@ -54,15 +54,9 @@ async fn each_group_is_watched_in_its_own_form() {
     for kind in ["ADDED", "DELETED"] {
         let (old, new) = (old.next().await, new.next().await);
         assert_eq!((&old["type"], &new["type"]), (&json!(kind), &json!(kind)));
-        assert_eq!(
-            (&old["object"]["apiVersion"], &old["object"]["message"]),
-            (&json!("v1"), &json!("text"))
-        );
+        assert_eq!((&old["object"]["apiVersion"], &old["object"]["message"]), (&json!("v1"), &json!("text")));
         assert_eq!(new["object"]["apiVersion"], "events.k8s.io/v1");
-        assert_eq!(
-            (&new["object"]["note"], &new["object"]["message"]),
-            (&json!("text"), &json!(null))
-        );
+        assert_eq!((&new["object"]["note"], &new["object"]["message"]), (&json!("text"), &json!(null)));
     }
 }
 

@@ -23,8 +23,7 @@ struct CheckedRequest {
 }
 
 fn decided() -> Vec<CheckedRequest> {
-    let decided =
-        |check, token, path, body| CheckedRequest { check, token, path, body, acting_as: None };
+    let decided = |check, token, path, body| CheckedRequest { check, token, path, body, acting_as: None };
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles";
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
     vec![
@@ -119,9 +118,8 @@ async fn cve_2025_44005_every_check_behind_authentication_fails_closed() {
 }
 
 fn request_for<'a>(server: &'a TestServer, one: &CheckedRequest) -> TestRequest<'a> {
-    let asked = server
-        .request(Method::POST, one.path)
-        .header("authorization", &format!("Bearer {}", one.token));
+    let asked =
+        server.request(Method::POST, one.path).header("authorization", &format!("Bearer {}", one.token));
     let asked = match one.acting_as {
         Some(user) => asked.header("impersonate-user", user),
         None => asked,

@@ -53,8 +53,7 @@ async fn gauge(server: &TestServer, name: &str) -> usize {
     let response = handle_request(&server.server, &local, request).await;
     let text = response.into_body().collect().await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&text).into_owned();
-    let name =
-        format!("apiserver_flowcontrol_current_{name}{{priority_level=\"global-default\"}} ");
+    let name = format!("apiserver_flowcontrol_current_{name}{{priority_level=\"global-default\"}} ");
     let line = text.lines().find_map(|line| line.strip_prefix(&name));
     line.unwrap_or_else(|| panic!("{name} in\n{text}")).parse().unwrap()
 }
@@ -113,8 +112,7 @@ async fn the_last_frame_of_a_large_response_holds_the_seat() {
 
 #[tokio::test]
 async fn a_long_list_takes_more_seats() {
-    let server =
-        TestServer::with(|setup| setup.flow = InflightLimits { reads: 140, writes: 140 }).await;
+    let server = TestServer::with(|setup| setup.flow = InflightLimits { reads: 140, writes: 140 }).await;
     let other = "/api/v1/namespaces/other/configmaps";
     let namespaces = "/api/v1/namespaces";
     server.post(namespaces, &json!({"metadata": {"name": "other"}})).await.expect(201);
@@ -162,9 +160,8 @@ async fn copies_that_are_not_read_have_a_bound() {
     map["data"]["k"] = json!("v".repeat(1_000_000));
     server.post(MAPS, &map).await.expect(201);
     for path in [MAPS.to_owned(), format!("{MAPS}/large")] {
-        let open = async || {
-            server.request(Method::GET, &path).header("accept", "application/yaml").open().await
-        };
+        let open =
+            async || server.request(Method::GET, &path).header("accept", "application/yaml").open().await;
         let mut held = Vec::new();
         let refused = loop {
             let (status, headers, body) = open().await;
@@ -194,8 +191,7 @@ async fn a_seat_is_free_again_when_its_client_leaves() {
     server.get(MAPS).await.expect(200);
     let metrics = server.request(Method::GET, "/metrics").send().await;
     let text = String::from_utf8_lossy(&metrics.body).into_owned();
-    let waiting =
-        "apiserver_flowcontrol_current_inqueue_requests{priority_level=\"global-default\"} 1";
+    let waiting = "apiserver_flowcontrol_current_inqueue_requests{priority_level=\"global-default\"} 1";
     assert!(text.contains(waiting), "{text}");
     drop(slow);
     let answer = next.await;
@@ -205,13 +201,11 @@ async fn a_seat_is_free_again_when_its_client_leaves() {
 
 #[tokio::test]
 async fn slow_bodies_of_one_user_leave_seats_to_others() {
-    let server =
-        TestServer::with(|setup| setup.flow = InflightLimits { reads: 8, writes: 8 }).await;
+    let server = TestServer::with(|setup| setup.flow = InflightLimits { reads: 8, writes: 8 }).await;
     let mut held = Vec::new();
     for _ in 0..20 {
         // Every user may create this review.
-        let asked =
-            server.request(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
+        let asked = server.request(Method::POST, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews");
         let asked = asked.header("content-type", "application/json");
         let asked = asked.header("authorization", "Bearer alice-token");
         let mut slow = Box::pin(asked.open_with(pending_body()));

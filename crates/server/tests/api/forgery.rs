@@ -60,11 +60,7 @@ fn signing_request() -> ForgeryTarget {
             ("approval", json!({"conditions": [approved]})),
             ("status", json!({"conditions": [approved], "certificate": leaf})),
         ],
-        open: &[
-            ("", &[]),
-            ("approval", &["/status/conditions"]),
-            ("status", &["/status/conditions"]),
-        ],
+        open: &[("", &[]), ("approval", &["/status/conditions"]), ("status", &["/status/conditions"])],
     }
 }
 
@@ -158,8 +154,7 @@ async fn no_field_of_a_trust_bundle_is_forged() {
 
 #[tokio::test]
 async fn no_field_of_a_pod_request_is_forged() {
-    for (version, decided) in [("v1", false), ("v1", true), ("v1beta1", true), ("v1alpha1", false)]
-    {
+    for (version, decided) in [("v1", false), ("v1", true), ("v1beta1", true), ("v1alpha1", false)] {
         attack(pod_request(version, decided)).await;
     }
 }
@@ -193,22 +188,13 @@ async fn attack(target: ForgeryTarget) {
                 for how in WriteMethod::ALL {
                     let wanted = change.apply_to(&current);
                     let body = how.body(&current, &wanted, std::slice::from_ref(&change));
-                    let answer =
-                        write_methods::send(&server, "alice-token", &path, how, &body).await;
+                    let answer = write_methods::send(&server, "alice-token", &path, how, &body).await;
                     tried += 1;
                     let found = server.get(&target.path()).await.expect(200);
-                    assert_ne!(
-                        answer.json()["reason"],
-                        "InternalError",
-                        "{how:?} {path} {}",
-                        change.shown()
-                    );
+                    assert_ne!(answer.json()["reason"], "InternalError", "{how:?} {path} {}", change.shown());
                     for changed in differences(&current, &found) {
                         if !may_change(&changed, open, subresource, &target) {
-                            forged.push(format!(
-                                "{how:?} {path}: {} changed {changed}",
-                                change.shown()
-                            ));
+                            forged.push(format!("{how:?} {path}: {} changed {changed}", change.shown()));
                         }
                     }
                     check_decided(&current, &found, &mut forged);
@@ -220,12 +206,7 @@ async fn attack(target: ForgeryTarget) {
             }
         }
     }
-    assert!(
-        forged.is_empty(),
-        "{} of {tried}:\n{}",
-        forged.len(),
-        forged[..forged.len().min(40)].join("\n")
-    );
+    assert!(forged.is_empty(), "{} of {tried}:\n{}", forged.len(), forged[..forged.len().min(40)].join("\n"));
     // Attacks that never change anything may be ineffective.
     assert!(tried > 500 && taken > 10, "{taken} of {tried} attempts changed anything");
 }
@@ -267,10 +248,7 @@ fn differences(before: &Value, after: &Value) -> BTreeSet<String> {
             found.insert(format!("/{top}"));
         }
         found.extend(
-            inner
-                .iter()
-                .filter(|key| old.get(key) != new.get(key))
-                .map(|key| format!("/{top}/{key}")),
+            inner.iter().filter(|key| old.get(key) != new.get(key)).map(|key| format!("/{top}/{key}")),
         );
     }
     found
@@ -281,9 +259,7 @@ fn differences(before: &Value, after: &Value) -> BTreeSet<String> {
 #[tokio::test]
 async fn nothing_is_forged_in_a_new_object() {
     let server = server().await;
-    for target in
-        [signing_request(), bundle("v1"), pod_request("v1", false), pod_request("v1beta1", false)]
-    {
+    for target in [signing_request(), bundle("v1"), pod_request("v1", false), pod_request("v1beta1", false)] {
         let mut honest = target.object.clone();
         honest["apiVersion"] = json!(format!("certificates.k8s.io/{}", target.version));
         for place in field_locations::for_type(target.type_name) {
@@ -293,8 +269,7 @@ async fn nothing_is_forged_in_a_new_object() {
             };
             let body = change.apply_to(&honest);
             let asked = server.request(http::Method::POST, &target.collection());
-            let answer =
-                asked.header("authorization", "Bearer alice-token").json(&body).send().await;
+            let answer = asked.header("authorization", "Bearer alice-token").json(&body).send().await;
             assert_ne!(answer.json()["reason"], "InternalError", "{}", change.shown());
             if answer.status != 201 {
                 continue;
@@ -314,10 +289,7 @@ async fn nothing_is_forged_in_a_new_object() {
             }
             let name = made["metadata"]["name"].as_str().unwrap();
             let path = format!("{}/{name}", target.collection());
-            server
-                .patch(&path, "merge", &json!({"metadata": {"finalizers": null}}))
-                .await
-                .expect(200);
+            server.patch(&path, "merge", &json!({"metadata": {"finalizers": null}})).await.expect(200);
             server.delete(&path).await.expect(200);
         }
     }
@@ -344,14 +316,11 @@ async fn nobody_asks_for_masters() {
         assert!(told.ends_with(text), "{told}");
     }
     let applied = format!("{collection}/m?fieldManager=m");
-    let told =
-        server.patch(&applied, "apply", &body(json!({"name": "m"}))).await.fails(403, "Forbidden");
+    let told = server.patch(&applied, "apply", &body(json!({"name": "m"}))).await.fails(403, "Forbidden");
     assert!(told.ends_with(text), "{told}");
-    let yaml =
-        server.request(http::Method::POST, collection).header("content-type", "application/yaml");
+    let yaml = server.request(http::Method::POST, collection).header("content-type", "application/yaml");
     // JSON is valid YAML.
-    let told =
-        yaml.raw_body(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
+    let told = yaml.raw_body(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
     assert!(told.ends_with(text), "{told}");
     assert_eq!(server.revision(), before);
 }
@@ -374,8 +343,7 @@ async fn no_namespace_grants_the_right_to_decide() {
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }]});
     let path = format!("{}/status", target.path());
-    let asked =
-        server.request(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
+    let asked = server.request(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
     let told = asked.json(&made).send().await.fails(422, "Invalid");
     assert!(told.contains("is not permitted to \"sign\" for signer \"example.com/x\""), "{told}");
 }

@@ -29,8 +29,7 @@ async fn populated() -> TestServer {
     let server = TestServer::with(|setup| setup.clock = Arc::new(move || now)).await;
     // Strings that YAML must quote or write as blocks, many small objects, and some larger than a
     // frame.
-    let texts =
-        ["", "yes", "0644", "two\nlines\n", "  indented\nlines", "\u{e9}\u{2028}: #", "a\tb"];
+    let texts = ["", "yes", "0644", "two\nlines\n", "  indented\nlines", "\u{e9}\u{2028}: #", "a\tb"];
     for number in 0..60 {
         let size = if number % 20 == 7 { limits::FRAME + 5 } else { 20 * number };
         let map = json!({
@@ -74,8 +73,7 @@ async fn read(server: &TestServer, path: &str, accept: &str) -> Bytes {
 }
 
 fn parse(body: &[u8]) -> Value {
-    serde_json::from_slice(body)
-        .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(body)))
+    serde_json::from_slice(body).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(body)))
 }
 
 #[tokio::test]
@@ -137,8 +135,7 @@ async fn items_are_the_objects_and_the_length_is_known() {
     let server = populated().await;
     for base in [MAPS, PODS, OLD_EVENTS, NEW_EVENTS] {
         let list = read(&server, base, "application/json").await;
-        let mut wanted =
-            list[..list.windows(10).position(|w| w == b"\"items\":[{").unwrap() + 9].to_vec();
+        let mut wanted = list[..list.windows(10).position(|w| w == b"\"items\":[{").unwrap() + 9].to_vec();
         for (number, item) in parse(&list)["items"].as_array().unwrap().iter().enumerate() {
             let name = item["metadata"]["name"].as_str().unwrap();
             let object = read(&server, &format!("{base}/{name}"), "application/json").await;
@@ -161,8 +158,7 @@ async fn items_are_the_objects_and_the_length_is_known() {
 async fn a_frame_has_a_bound() {
     let server = populated().await;
     for accept in VIEWS.map(|view| format!("application/json{view}")) {
-        let (_, _, mut body) =
-            server.request(Method::GET, MAPS).header("accept", &accept).open().await;
+        let (_, _, mut body) = server.request(Method::GET, MAPS).header("accept", &accept).open().await;
         let mut frames = 0;
         while let Some(frame) = body.frame().await {
             let data = frame.unwrap().into_data().unwrap();

@@ -207,9 +207,7 @@ async fn the_version_and_its_match_choose_the_state() {
         (format!("resourceVersion={first}&resourceVersionMatch=Exact"), 1, first),
         (format!("resourceVersion={last}&resourceVersionMatch=Exact"), 2, last),
         (
-            format!(
-                "resourceVersion={first}&resourceVersionMatch=Exact&fieldSelector=metadata.name%3Dlate"
-            ),
+            format!("resourceVersion={first}&resourceVersionMatch=Exact&fieldSelector=metadata.name%3Dlate"),
             0,
             first,
         ),
@@ -259,9 +257,7 @@ async fn a_version_still_to_come_is_waited_for() {
 async fn a_version_that_does_not_come_is_a_504_with_a_cause() {
     let server = with_maps(1).await;
     let far = server.revision() + 1000;
-    for path in
-        [format!("{MAPS}?resourceVersion={far}"), format!("{MAPS}/m00?resourceVersion={far}")]
-    {
+    for path in [format!("{MAPS}?resourceVersion={far}"), format!("{MAPS}/m00?resourceVersion={far}")] {
         let started = Instant::now();
         let answer = server.get(&path).await;
         let status = answer.expect(504);
@@ -400,8 +396,7 @@ async fn a_past_state_is_read_from_the_store_as_the_client_reads() {
         assert_eq!(names(&page).len(), count, "{query}");
         assert_eq!(page["metadata"]["continue"].is_string(), has_more, "{query}");
     }
-    let yaml =
-        server.request(Method::GET, &exact).header("accept", "application/yaml").send().await;
+    let yaml = server.request(Method::GET, &exact).header("accept", "application/yaml").send().await;
     assert_eq!(yaml.body, windlass_api::decode::to_yaml(&list));
 }
 

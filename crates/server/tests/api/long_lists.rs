@@ -97,9 +97,7 @@ async fn trial(
         let mut back = object.clone();
         place.reverse(&mut back);
         trials.time(&shown, "update", count, server.put(&own, &back)).await;
-        for (how, force) in
-            [("merge", ""), ("strategic", ""), ("apply", ""), ("apply", "&force=true")]
-        {
+        for (how, force) in [("merge", ""), ("strategic", ""), ("apply", ""), ("apply", "&force=true")] {
             let path = format!("{own}?fieldManager=test{force}");
             trials.time(&shown, how, count, server.patch(&path, how, &object)).await;
         }
@@ -131,10 +129,7 @@ impl TrialResults {
         let answer = request.await;
         let took = cpu_time().saturating_sub(before);
         let size = answer.body.len();
-        let text = format!(
-            "{took:?} {shown} {what} × {count}: {} with {size} bytes",
-            answer.status.as_u16()
-        );
+        let text = format!("{took:?} {shown} {what} × {count}: {} with {size} bytes", answer.status.as_u16());
         // Some patches that do not apply are a 500 in Kubernetes too, without that reason.
         let is_broken = answer.status == 500 && answer.json()["reason"] == "InternalError";
         let is_large = !answer.status.is_success() && size > LARGEST_REFUSAL;
@@ -153,12 +148,7 @@ impl TrialResults {
         for (_, text) in self.slowest.iter().take(40) {
             println!("{text}");
         }
-        assert!(
-            self.wrong.is_empty(),
-            "{} are wrong:\n{}",
-            self.wrong.len(),
-            self.wrong.join("\n")
-        );
+        assert!(self.wrong.is_empty(), "{} are wrong:\n{}", self.wrong.len(), self.wrong.join("\n"));
     }
 }
 

@@ -105,8 +105,7 @@ async fn cell(
 
 fn compare(world: &MatrixFixture, actual: &[String]) {
     let table = include_str!("matrix/table.txt");
-    let wanted: Vec<&str> =
-        table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')).collect();
+    let wanted: Vec<&str> = table.lines().filter(|l| !l.trim().is_empty() && !l.starts_with('#')).collect();
     let mut differences = String::new();
     for line in actual {
         if !wanted.contains(&line.as_str()) {

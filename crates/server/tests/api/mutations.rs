@@ -21,8 +21,7 @@ async fn requests_that_are_almost_right() {
         let base = &valid[random.below(valid.len())];
         let Some(request) = mutated(base, &mut random) else { continue };
         let before = server.revision();
-        let mut asked =
-            server.request(request.method.clone(), &request.path).raw_body(request.body.clone());
+        let mut asked = server.request(request.method.clone(), &request.path).raw_body(request.body.clone());
         if !request.media.is_empty() {
             asked = asked.header("content-type", request.media);
         }
@@ -75,27 +74,18 @@ fn valid() -> Vec<MutatedRequest> {
     let a = format!("{MAPS}/a");
     let p = format!("{PODS}/p");
     let labels = json!({"metadata": {"labels": {"x": "y"}, "annotations": {"n": "1"}}});
-    let applied = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"z": "1"}});
+    let applied =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"z": "1"}});
     vec![
         request(Method::GET, MAPS, "", Value::Null),
-        request(
-            Method::GET,
-            &format!("{MAPS}?limit=1&labelSelector=x%3Dy,n+in+(a,b)"),
-            "",
-            Value::Null,
-        ),
+        request(Method::GET, &format!("{MAPS}?limit=1&labelSelector=x%3Dy,n+in+(a,b)"), "", Value::Null),
         request(
             Method::GET,
             &format!("{MAPS}?resourceVersion=5&resourceVersionMatch=NotOlderThan"),
             "",
             Value::Null,
         ),
-        request(
-            Method::GET,
-            &format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion=5"),
-            "",
-            Value::Null,
-        ),
+        request(Method::GET, &format!("{MAPS}?watch=1&timeoutSeconds=1&resourceVersion=5"), "", Value::Null),
         request(Method::GET, &a, "", Value::Null),
         request(Method::GET, "/api/v1/pods?fieldSelector=spec.nodeName%3Dn", "", Value::Null),
         request(Method::POST, MAPS, json_, config_map("b")),
@@ -305,8 +295,7 @@ async fn a_token_is_for_the_account_it_is_asked_of() {
     let path = format!("{accounts}/build/token");
     let secret = json!({"metadata": {"name": "s"}});
     server.post("/api/v1/namespaces/default/secrets", &secret).await.expect(201);
-    let bound =
-        |kind: &str, uid: &str| json!({"apiVersion": "v1", "kind": kind, "name": "s", "uid": uid});
+    let bound = |kind: &str, uid: &str| json!({"apiVersion": "v1", "kind": kind, "name": "s", "uid": uid});
     for (body, code, reason, message) in [
         (
             json!({"metadata": {"name": "other"}, "spec": {}}),

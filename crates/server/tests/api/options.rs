@@ -46,10 +46,7 @@ async fn a_dry_run_goes_all_the_way_and_stores_nothing() {
     let lease = json!({"metadata": {"name": "l"}, "spec": {}});
     let leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l?dryRun=All";
     server.put(leases, &lease).await.expect(201);
-    server
-        .post("/api/v1/namespaces?dryRun=All", &json!({"metadata": {"name": "x"}}))
-        .await
-        .expect(201);
+    server.post("/api/v1/namespaces?dryRun=All", &json!({"metadata": {"name": "x"}})).await.expect(201);
     assert_eq!(server.revision(), before);
     assert_eq!(server.get(&format!("{MAPS}/a")).await.expect(200), made);
     for value in ["", "Some", "all"] {
@@ -64,11 +61,7 @@ async fn fields_nobody_knows_are_ignored_told_of_or_refused() {
     let server = TestServer::start().await;
     let odd = r#"{"metadata":{"generateName":"x-","oops":1},"data":{"k":"v","k":"w"},"extra":{}}"#;
     let yaml = "metadata: {generateName: x-, oops: 1}\ndata:\n  k: v\n  k: w\nextra: {}\n";
-    let said = [
-        "duplicate field \"data.k\"",
-        "unknown field \"extra\"",
-        "unknown field \"metadata.oops\"",
-    ];
+    let said = ["duplicate field \"data.k\"", "unknown field \"extra\"", "unknown field \"metadata.oops\""];
     for (media, body) in [("application/json", odd), ("application/yaml", yaml)] {
         let post = |query: &str| {
             let asked = server.request(Method::POST, &format!("{MAPS}?{query}"));
@@ -182,15 +175,19 @@ async fn answers_come_in_the_form_that_is_accepted() {
                 }
                 None => {
                     let said = answer.fails(406, "NotAcceptable");
-                    assert!(said.starts_with("only the following media types are accepted: application/json, application/yaml"), "{said}");
+                    assert!(
+                        said.starts_with(
+                            "only the following media types are accepted: application/json, application/yaml"
+                        ),
+                        "{said}"
+                    );
                 }
             }
         }
     }
     // A write whose response format is not acceptable is not executed.
     let before = server.revision();
-    let asked =
-        server.request(Method::POST, MAPS).header("accept", "text/html").json(&config_map("b"));
+    let asked = server.request(Method::POST, MAPS).header("accept", "text/html").json(&config_map("b"));
     asked.send().await.fails(406, "NotAcceptable");
     assert_eq!(server.revision(), before);
 }
@@ -219,8 +216,7 @@ async fn bodies_come_in_three_forms() {
             );
         }
     }
-    let asked =
-        server.request(Method::POST, MAPS).raw_body("{\"metadata\":{\"name\":\"untyped\"}}");
+    let asked = server.request(Method::POST, MAPS).raw_body("{\"metadata\":{\"name\":\"untyped\"}}");
     asked.send().await.expect(201);
 }
 
@@ -240,8 +236,7 @@ async fn yaml_goes_in_and_out() {
     assert_eq!(version(&seen), server.revision());
     // Errors as well.
     let path = format!("{MAPS}/none");
-    let answer =
-        server.request(Method::GET, &path).header("accept", "application/yaml").send().await;
+    let answer = server.request(Method::GET, &path).header("accept", "application/yaml").send().await;
     assert_eq!(
         (answer.status.as_u16(), &answer.headers["content-type"]),
         (404, &"application/yaml".parse().unwrap())
@@ -279,8 +274,7 @@ async fn nobody_is_told_nothing() {
     let server = TestServer::start().await;
     let answer = server.request(Method::GET, MAPS).anonymous().send().await;
     answer.fails(403, "Forbidden");
-    let answer =
-        server.request(Method::GET, MAPS).header("authorization", "Bearer wrong").send().await;
+    let answer = server.request(Method::GET, MAPS).header("authorization", "Bearer wrong").send().await;
     assert_eq!(answer.fails(401, "Unauthorized"), "Unauthorized");
     let answer = server.request(Method::GET, "/api/v1/nothing").anonymous().send().await;
     answer.fails(403, "Forbidden");

@@ -12,11 +12,7 @@ async fn each_type_changes_an_object() {
     server.post(MAPS, &config_map("a")).await.expect(201);
     let path = format!("{MAPS}/a");
     for (how, patch, want) in [
-        (
-            "json",
-            json!([{"op": "add", "path": "/data/j", "value": "1"}]),
-            json!({"k": "v", "j": "1"}),
-        ),
+        ("json", json!([{"op": "add", "path": "/data/j", "value": "1"}]), json!({"k": "v", "j": "1"})),
         (
             "json",
             json!([
@@ -30,11 +26,7 @@ async fn each_type_changes_an_object() {
         ),
         ("merge", json!({"data": {"j": null, "x~/y": "3"}}), json!(null)),
         ("merge", json!({"data": {"x": "3"}}), json!({"j": "2", "m": "2", "x": "3"})),
-        (
-            "strategic",
-            json!({"data": {"j": null, "s": "4"}}),
-            json!({"m": "2", "x": "3", "s": "4"}),
-        ),
+        ("strategic", json!({"data": {"j": null, "s": "4"}}), json!({"m": "2", "x": "3", "s": "4"})),
         ("strategic", json!({"data": {"$patch": "replace", "t": "5"}}), json!({"t": "5"})),
         ("merge", json!({"data": null}), json!(null)),
     ] {
@@ -95,10 +87,7 @@ async fn conditions_of_a_node_are_merged_by_type() {
     let path = "/api/v1/nodes/n/status";
     for (patch, want) in [
         (json!([{"type": "Ready", "status": "False"}]), vec!["Ready=False"]),
-        (
-            json!([{"type": "DiskPressure", "status": "False"}]),
-            vec!["DiskPressure=False", "Ready=False"],
-        ),
+        (json!([{"type": "DiskPressure", "status": "False"}]), vec!["DiskPressure=False", "Ready=False"]),
         (json!([{"type": "Ready", "status": "True"}]), vec!["DiskPressure=False", "Ready=True"]),
         (json!([{"type": "DiskPressure", "$patch": "delete"}]), vec!["Ready=True"]),
         (json!([{"$patch": "replace"}, {"type": "New", "status": "True"}]), vec!["New=True"]),
@@ -137,18 +126,8 @@ async fn patches_that_cannot_be() {
         (json_, "".to_owned(), 400, "BadRequest"),
         (json_, deep.clone(), 400, "BadRequest"),
         (json_, json!([{"op": "remove", "path": "/data/none"}]).to_string(), 422, "Invalid"),
-        (
-            json_,
-            json!([{"op": "test", "path": "/data/k", "value": "x"}]).to_string(),
-            422,
-            "Invalid",
-        ),
-        (
-            json_,
-            json!([{"op": "replace", "path": "/none/x", "value": 1}]).to_string(),
-            422,
-            "Invalid",
-        ),
+        (json_, json!([{"op": "test", "path": "/data/k", "value": "x"}]).to_string(), 422, "Invalid"),
+        (json_, json!([{"op": "replace", "path": "/none/x", "value": 1}]).to_string(), 422, "Invalid"),
         (json_, json!([{"op": "add", "path": "/data/k", "value": 7}]).to_string(), 422, "Invalid"),
         (
             json_,
@@ -182,8 +161,7 @@ async fn patches_that_cannot_be() {
         ("", "{}".to_owned(), 415, "UnsupportedMediaType"),
     ] {
         let shown = body.chars().take(120).collect::<String>();
-        let asked =
-            server.request(Method::PATCH, &path).header("content-type", media).raw_body(body);
+        let asked = server.request(Method::PATCH, &path).header("content-type", media).raw_body(body);
         let answer = asked.send().await;
         let status = answer.json();
         assert_eq!(answer.status, code, "{media} {shown}: {status}");
@@ -218,8 +196,7 @@ async fn a_patch_can_name_the_version_it_is_for() {
     let server = TestServer::start().await;
     let made = server.post(MAPS, &config_map("a")).await.expect(201);
     let path = format!("{MAPS}/a");
-    let at =
-        |v: u64, k: &str| json!({"metadata": {"resourceVersion": v.to_string()}, "data": {"k": k}});
+    let at = |v: u64, k: &str| json!({"metadata": {"resourceVersion": v.to_string()}, "data": {"k": k}});
     let changed = server.patch(&path, "merge", &at(version(&made), "w")).await.expect(200);
     server.patch(&path, "merge", &at(version(&made), "x")).await.fails(409, "Conflict");
     server.patch(&path, "strategic", &at(version(&changed), "x")).await.expect(200);

@@ -126,7 +126,8 @@ async fn volumes_are_added_only_where_they_are_needed() {
 #[tokio::test]
 async fn pull_secrets_come_from_the_account_unless_the_pod_has_some() {
     let server = bare_server().await;
-    let account = json!({"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "a"}, {"name": "b"}]});
+    let account =
+        json!({"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "a"}, {"name": "b"}]});
     server.post(ACCOUNTS, &account).await.expect(201);
     let made = server.post(PODS, &pod("without")).await.expect(201);
     assert_eq!(made["spec"]["imagePullSecrets"], json!([{"name": "a"}, {"name": "b"}]));
@@ -263,7 +264,6 @@ async fn changes_of_a_pod_are_not_equipped() {
     assert_eq!(changed["spec"]["volumes"].as_array().unwrap().len(), 1);
     // Binding is a create operation, but not of a pod.
     let binding = json!({"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}});
-    let bound =
-        server.request(Method::POST, &format!("{PODS}/p/binding")).json(&binding).send().await;
+    let bound = server.request(Method::POST, &format!("{PODS}/p/binding")).json(&binding).send().await;
     bound.expect(201);
 }

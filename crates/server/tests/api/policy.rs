@@ -104,11 +104,9 @@ async fn a_start_that_finds_all_in_order_writes_nothing() {
 #[tokio::test]
 async fn removed_defaults_are_restored() {
     let server = TestServer::start().await;
-    let (role, binding) =
-        (cluster_role("system:basic-user"), cluster_binding("system:public-info-viewer"));
+    let (role, binding) = (cluster_role("system:basic-user"), cluster_binding("system:public-info-viewer"));
     let full = server.get(&role).await.expect(200)["rules"].clone();
-    let first =
-        json!([{"op": "remove", "path": "/rules/0"}, {"op": "remove", "path": "/metadata/labels"}]);
+    let first = json!([{"op": "remove", "path": "/rules/0"}, {"op": "remove", "path": "/metadata/labels"}]);
     server.patch(&role, "json", &first).await.expect(200);
     let given = server.get(&binding).await.expect(200)["subjects"].clone();
     let nobody = json!([{"op": "remove", "path": "/subjects"}]);
@@ -222,8 +220,7 @@ async fn a_server_without_the_policy_is_not_ready_and_goes_on_trying() {
         _ => Ok(()),
     });
     let store = Arc::new(EmbeddedStore::open(EmbeddedOptions::new(dir.path())).unwrap());
-    let server =
-        start(ServerOptions { faults, ..ServerOptions::new(store, shutdown) }).await.unwrap();
+    let server = start(ServerOptions { faults, ..ServerOptions::new(store, shutdown) }).await.unwrap();
     assert!(!server.policy.is_applied());
     failing.store(false, Ordering::SeqCst);
     let (code, words) = readyz(&server).await;

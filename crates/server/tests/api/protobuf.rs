@@ -30,8 +30,7 @@ async fn namespace(server: &TestServer, recording: &Value) {
     let path = recording["path"].as_str().unwrap();
     let parts: Vec<&str> = path.split(['/', '?']).collect();
     let at = parts.iter().position(|p| *p == "namespaces");
-    if let Some(name) = at.and_then(|i| parts.get(i + 1)).filter(|_| parts.len() > at.unwrap() + 2)
-    {
+    if let Some(name) = at.and_then(|i| parts.get(i + 1)).filter(|_| parts.len() > at.unwrap() + 2) {
         server.post("/api/v1/namespaces", &json!({"metadata": {"name": name}})).await;
     }
 }
@@ -90,11 +89,7 @@ async fn recorded_updates_are_replayed() {
             "coordination.k8s.io/leases/kube-system/kube-controller-manager",
             "/spec/renewTime",
         ),
-        (
-            "Lease-PUT-da459ada",
-            "coordination.k8s.io/leases/lease-test-8752/lease",
-            "/spec/renewTime",
-        ),
+        ("Lease-PUT-da459ada", "coordination.k8s.io/leases/lease-test-8752/lease", "/spec/renewTime"),
         (
             "CertificateSigningRequest-PUT-1c055bcf",
             "certificates.k8s.io/certificatesigningrequests/e2e-example-csr-7dnzf",
@@ -149,8 +144,7 @@ async fn seed(server: &TestServer, recording: &Value, key: &str, without: &str) 
         map.remove(field);
     }
     let commit = |key: String, bytes: bytes::Bytes| {
-        let write =
-            WriteRequest { key, expect: WritePrecondition::Any, change: KeyChange::Put(bytes) };
+        let write = WriteRequest { key, expect: WritePrecondition::Any, change: KeyChange::Put(bytes) };
         server.store.commit(write)
     };
     while wanted.is_some_and(|wanted| server.revision() < wanted - 1) {
@@ -177,9 +171,7 @@ async fn options_of_a_deletion_come_in_protobuf_too() {
     for (name, made) in [
         (
             "Status-DELETE-a1ab6de7",
-            Some(
-                json!({"metadata": {"name": "event-test"}, "involvedObject": {"namespace": "events-5537"}}),
-            ),
+            Some(json!({"metadata": {"name": "event-test"}, "involvedObject": {"namespace": "events-5537"}})),
         ),
         ("Status-DELETE-c9d706f3", Some(json!({"metadata": {"name": "lease"}}))),
         ("CertificateSigningRequestList-DELETE-d1f208fc", None),
@@ -202,21 +194,11 @@ async fn options_of_a_deletion_come_in_protobuf_too() {
         if have["kind"] == "Status" {
             assert_eq!(have, want, "{name}");
         }
-        assert_eq!(
-            (&have["kind"], &have["apiVersion"]),
-            (&want["kind"], &want["apiVersion"]),
-            "{name}"
-        );
+        assert_eq!((&have["kind"], &have["apiVersion"]), (&want["kind"], &want["apiVersion"]), "{name}");
     }
     let server = TestServer::start().await;
     let recording = recorded("Namespace-DELETE-a1ab6de7");
-    server
-        .post("/api/v1/namespaces", &json!({"metadata": {"name": "namespaces-1812"}}))
-        .await
-        .expect(201);
+    server.post("/api/v1/namespaces", &json!({"metadata": {"name": "namespaces-1812"}})).await.expect(201);
     let answer = replay(&server, &recording).await.expect(200);
-    assert_eq!(
-        (&answer["kind"], &answer["status"]["phase"]),
-        (&json!("Namespace"), &json!("Terminating"))
-    );
+    assert_eq!((&answer["kind"], &answer["status"]["phase"]), (&json!("Namespace"), &json!("Terminating")));
 }

@@ -33,9 +33,7 @@ async fn a_client_may_move_between_servers() {
         // A revision returned by one server is valid at the other.
         let at = version(&listed).max(version(&made));
         a.get(&format!("{MAPS}?resourceVersion={at}")).await.expect(200);
-        a.get(&format!("{MAPS}?resourceVersion={at}&resourceVersionMatch=Exact&limit=1"))
-            .await
-            .expect(200);
+        a.get(&format!("{MAPS}?resourceVersion={at}&resourceVersionMatch=Exact&limit=1")).await.expect(200);
         resumed.get_or_insert(at);
         let mut changed = made;
         changed["data"] = json!({"k": "w"});

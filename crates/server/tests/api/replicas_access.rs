@@ -101,8 +101,7 @@ async fn unauthorized_requests_are_refused_without_etcd() {
     let mut etcd = TestEtcd::start();
     let [a, _b] = pair(&etcd).await;
     etcd.kill();
-    let stranger =
-        a.request(Method::GET, MAPS).anonymous().header("authorization", "Bearer nobody");
+    let stranger = a.request(Method::GET, MAPS).anonymous().header("authorization", "Bearer nobody");
     stranger.send().await.fails(401, "Unauthorized");
     let user = a.request(Method::GET, &format!("{MAPS}?resourceVersion=0"));
     user.header("impersonate-user", "vera").send().await.fails(403, "Forbidden");

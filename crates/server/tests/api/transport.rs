@@ -18,9 +18,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use windlass_pki::{AltName, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue};
 use windlass_runtime::metrics::MetricsRegistry;
-use windlass_server::{
-    ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve, tls_config,
-};
+use windlass_server::{ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve, tls_config};
 
 use windlass_testkit::{TestServer, ca_with_validity, random_serial};
 
@@ -52,14 +50,8 @@ impl TransportServer {
         let connections = ConnectionTracker::new(limits, deadlines);
         let config = Arc::new(ArcSwap::from_pointee(config));
         let shutdown = server.server.shutdown.clone();
-        let serving = serve(
-            server.server.clone(),
-            listener,
-            config,
-            connections.clone(),
-            shutdown,
-            Duration::ZERO,
-        );
+        let serving =
+            serve(server.server.clone(), listener, config, connections.clone(), shutdown, Duration::ZERO);
         TransportServer { server, connections, address, connector, serving: tokio::spawn(serving) }
     }
 
@@ -240,8 +232,7 @@ async fn a_stream_that_is_not_read_is_reset_and_its_neighbours_stay() {
 async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
     let transport = TransportServer::with(|d| d.unread = Duration::from_millis(400)).await;
     for name in 0..4 {
-        let map =
-            json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "x".repeat(100_000)}});
+        let map = json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "x".repeat(100_000)}});
         assert_eq!(transport.server.post(MAPS, &map).await.status, 201);
     }
     let mut http = transport.http2(65_535).await;
@@ -390,8 +381,7 @@ async fn a_large_body_is_answered_before_the_connection_is_closed() {
     let body = vec![b'x'; 2_000_000];
     let mut stream = transport.connect_tls().await;
     let method = Method::POST;
-    let head =
-        format!("{method} {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!("{method} {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).await.unwrap();
     // The response may arrive before everything is sent.
     let (mut reader, mut writer) = tokio::io::split(stream);

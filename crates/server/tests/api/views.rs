@@ -36,11 +36,9 @@ async fn tables_have_a_row_for_each_object() {
     assert_eq!(page["rows"].as_array().unwrap().len(), 2);
     assert_eq!(page["metadata"]["remainingItemCount"], 1);
     assert!(page["metadata"]["continue"].is_string());
-    for (include, kind) in [
-        ("None", Value::Null),
-        ("Metadata", json!("PartialObjectMetadata")),
-        ("Object", json!("ConfigMap")),
-    ] {
+    for (include, kind) in
+        [("None", Value::Null), ("Metadata", json!("PartialObjectMetadata")), ("Object", json!("ConfigMap"))]
+    {
         let table = view(&server, &format!("{MAPS}?includeObject={include}"), "Table", "v1").await;
         let row = table["rows"][0].as_object().unwrap();
         assert_eq!(row["object"]["kind"], kind, "{include}");
@@ -63,8 +61,7 @@ async fn the_row_of_a_pod_that_ended_says_so() {
         let change = json!({"status": {"phase": phase}});
         server.patch(&format!("{path}/status"), "merge", &change).await.expect(200);
         let table = view(&server, &path, "Table", "v1").await;
-        let said =
-            json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]);
+        let said = json!([{"type": "Completed", "status": "True", "reason": phase, "message": message}]);
         assert_eq!(table["rows"][0]["conditions"], said);
     }
 }
@@ -82,10 +79,7 @@ async fn every_kind_has_as_many_cells_as_columns() {
             "/api/v1/namespaces/default/services",
             json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}}),
         ),
-        (
-            "/apis/coordination.k8s.io/v1/namespaces/default/leases",
-            json!({"metadata": {"name": "l"}}),
-        ),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", json!({"metadata": {"name": "l"}})),
         (
             "/api/v1/namespaces/default/events",
             json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}}),
@@ -152,11 +146,8 @@ async fn tables_come_in_yaml_too() {
 async fn the_root_names_every_path() {
     let server = TestServer::start().await;
     let answer = server.get("/").await.expect(200);
-    let paths: Vec<&str> =
-        answer["paths"].as_array().unwrap().iter().flat_map(|p| p.as_str()).collect();
-    for path in
-        ["/api", "/api/v1", "/apis", "/apis/coordination.k8s.io/v1", "/openapi/v3", "/readyz"]
-    {
+    let paths: Vec<&str> = answer["paths"].as_array().unwrap().iter().flat_map(|p| p.as_str()).collect();
+    for path in ["/api", "/api/v1", "/apis", "/apis/coordination.k8s.io/v1", "/openapi/v3", "/readyz"] {
         assert!(paths.contains(&path), "{path} in {paths:?}");
         server.get(path).await.expect(200);
     }
@@ -180,18 +171,13 @@ async fn reviews_and_actions_have_no_table() {
     let server = TestServer::start().await;
     server.post(PODS, &pod("p")).await.expect(201);
     let access = "/apis/authorization.k8s.io/v1";
-    let question =
-        json!({"spec": {"user": "u", "nonResourceAttributes": {"path": "/", "verb": "get"}}});
+    let question = json!({"spec": {"user": "u", "nonResourceAttributes": {"path": "/", "verb": "get"}}});
     let token = json!({"spec": {"audiences": ["a"]}});
     for (path, body, metadata) in [
         (format!("{access}/selfsubjectaccessreviews"), &question, true),
         (format!("{access}/subjectaccessreviews"), &question, true),
         ("/apis/authentication.k8s.io/v1/selfsubjectreviews".into(), &json!({}), true),
-        (
-            "/apis/authentication.k8s.io/v1/tokenreviews".into(),
-            &json!({"spec": {"token": "t"}}),
-            true,
-        ),
+        ("/apis/authentication.k8s.io/v1/tokenreviews".into(), &json!({"spec": {"token": "t"}}), true),
         ("/api/v1/namespaces/default/serviceaccounts/default/token".into(), &token, false),
         (format!("{PODS}/p/eviction"), &json!({}), false),
     ] {
@@ -208,8 +194,7 @@ async fn reviews_and_actions_have_no_table() {
             assert_eq!((shown.get("spec"), shown.get("status")), (None, None), "{path}");
         }
         let either = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
-        let answer =
-            server.request(Method::POST, &path).header("accept", either).json(body).send().await;
+        let answer = server.request(Method::POST, &path).header("accept", either).json(body).send().await;
         assert_ne!(answer.status, 406, "{path}");
     }
 }

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use windlass_testkit::{MAPS, TestServer, brief, config_map, version};
 
-const INITIAL: &str =
-    "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+const INITIAL: &str = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 fn labelled(name: &str, color: &str) -> Value {
     json!({"metadata": {"name": name, "labels": {"color": color}}, "data": {"k": "v"}})
@@ -120,10 +119,7 @@ async fn initial_events_end_with_a_bookmark() {
         (format!("{MAPS}?watch=1&{INITIAL}&labelSelector=color%3Dred"), vec!["ADDED a"]),
         (format!("{MAPS}?watch=1&{INITIAL}&labelSelector=color%3Dnone"), vec![]),
         (format!("{MAPS}?watch=1&{INITIAL}&resourceVersion=0"), vec!["ADDED a", "ADDED b"]),
-        (
-            format!("{MAPS}?watch=1&{INITIAL}&resourceVersion={revision}"),
-            vec!["ADDED a", "ADDED b"],
-        ),
+        (format!("{MAPS}?watch=1&{INITIAL}&resourceVersion={revision}"), vec!["ADDED a", "ADDED b"]),
         (format!("{public}?watch=1&{INITIAL}"), vec![]),
     ] {
         let mut watch = server.watch(&path).await;
@@ -390,8 +386,7 @@ async fn single_object_watches_see_only_that_object() {
     let from = server.revision();
     let mut singles = Vec::new();
     for number in 0..OBJECTS {
-        let select =
-            format!("{path}?watch=1&resourceVersion={from}&fieldSelector=metadata.name%3D");
+        let select = format!("{path}?watch=1&resourceVersion={from}&fieldSelector=metadata.name%3D");
         singles.push(server.watch(&format!("{select}m{number}")).await);
     }
     let mut all = server.watch(&format!("{path}?watch=1&resourceVersion={from}")).await;
@@ -438,9 +433,8 @@ async fn single_object_watches_get_bookmarks_for_other_changes() {
     let path = "/api/v1/namespaces/default/configmaps";
     server.post(path, &config_map("mine")).await.expect(201);
     let one = "fieldSelector=metadata.name%3Dmine";
-    let mut watch = server
-        .watch(&format!("{path}?watch=1&{one}&allowWatchBookmarks=true&timeoutSeconds=1"))
-        .await;
+    let mut watch =
+        server.watch(&format!("{path}?watch=1&{one}&allowWatchBookmarks=true&timeoutSeconds=1")).await;
     assert_eq!(watch.brief().await, "ADDED mine");
     let other = server.post(path, &config_map("other")).await.expect(201);
     let mark = watch.next().await;

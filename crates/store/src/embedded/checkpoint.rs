@@ -41,11 +41,7 @@ pub(super) struct CheckpointScheduler {
 
 impl CheckpointScheduler {
     /// Starts the thread, and counts WAL pages on the commit thread's connection.
-    pub(super) fn start(
-        path: &Path,
-        conn: &mut Connection,
-        fuse: &FatalLatch,
-    ) -> Result<Self, Error> {
+    pub(super) fn start(path: &Path, conn: &mut Connection, fuse: &FatalLatch) -> Result<Self, Error> {
         let pages = Arc::new(AtomicU32::new(0));
         let seen = Arc::clone(&pages);
         conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, count: std::ffi::c_int| {
@@ -57,8 +53,7 @@ impl CheckpointScheduler {
         let (wake, woken) = sync_channel(1);
         let own = connect(path, AccessMode::Write)?;
         let failures = CheckpointBackoff::new(fuse);
-        let task =
-            CheckpointTask { path: path.to_owned(), failures, working: Arc::clone(&working) };
+        let task = CheckpointTask { path: path.to_owned(), failures, working: Arc::clone(&working) };
         let thread = std::thread::Builder::new()
             .name("store-checkpoint".to_owned())
             .spawn(move || task.run(&own, &woken))

@@ -26,9 +26,7 @@ pub(super) fn sqlite_error(path: &Path, error: &rusqlite::Error) -> Error {
                     Error::Full { path }
                 }
                 // A short read where a page should be means that the file was truncated.
-                ErrorCode::SystemIoFailure
-                    if code.extended_code == ffi::SQLITE_IOERR_SHORT_READ =>
-                {
+                ErrorCode::SystemIoFailure if code.extended_code == ffi::SQLITE_IOERR_SHORT_READ => {
                     Error::Corrupt { path, what }
                 }
                 ErrorCode::SystemIoFailure if code.extended_code != ffi::SQLITE_IOERR_NOMEM => {

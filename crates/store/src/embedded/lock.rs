@@ -33,8 +33,7 @@ pub(super) fn lock_directory(dir: &Path) -> Result<DirectoryLock, Error> {
         Err(errno) => return Err(io_error(&path, &errno.into())),
     }
     // The ID is informational: a full disk must not prevent opening the store.
-    let _ =
-        file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
+    let _ = file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
     Ok(DirectoryLock { _file: file })
 }
 

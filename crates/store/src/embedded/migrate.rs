@@ -75,12 +75,7 @@ impl MigrationSource for EmbeddedSource {
     }
 }
 
-fn page(
-    path: &Path,
-    conn: &Connection,
-    at: Revision,
-    after: Option<&str>,
-) -> Result<RangePage, Error> {
+fn page(path: &Path, conn: &Connection, at: Revision, after: Option<&str>) -> Result<RangePage, Error> {
     let range = KeyRange {
         prefix: String::new(),
         after: after.map(ToOwned::to_owned),
@@ -127,9 +122,8 @@ impl EmbeddedTarget {
         if DatabaseMeta::read(&path, &conn)?.floor != floor {
             return Err(other_import_error(dir));
         }
-        let there: i64 = conn
-            .query_row("SELECT coalesce(max(rev), 0) FROM kv", [], |row| row.get(0))
-            .with_path(&path)?;
+        let there: i64 =
+            conn.query_row("SELECT coalesce(max(rev), 0) FROM kv", [], |row| row.get(0)).with_path(&path)?;
         conn.execute_batch("BEGIN IMMEDIATE").with_path(&path)?;
         Ok(ImportStart::Ready(Self {
             dir: dir.to_owned(),

@@ -87,10 +87,7 @@ pub fn restore(file: &Path, dir: &Path) -> Result<StoreReport, Error> {
     let saved = check_file(file)?;
     windlass_safe_path::create_directory(dir, 0o700).with_path(dir)?;
     if fs::read_dir(dir).with_path(dir)?.next().is_some() {
-        return Err(refused_error(
-            dir,
-            "is not empty; a backup is restored only into an empty directory",
-        ));
+        return Err(refused_error(dir, "is not empty; a backup is restored only into an empty directory"));
     }
     let path = db_path(dir);
     let unfinished = partial_path(&path);
@@ -114,10 +111,7 @@ fn begin_directory(path: &Path) -> Result<(), Error> {
     let there = fs::symlink_metadata(path).with_path(path)?;
     let is_own = there.uid() == rustix::process::geteuid().as_raw();
     if !(there.is_dir() && is_own && there.mode() & 0o077 == 0) {
-        return Err(refused_error(
-            path,
-            "was not created by an earlier backup of the same user; remove it",
-        ));
+        return Err(refused_error(path, "was not created by an earlier backup of the same user; remove it"));
     }
     schema::remove(&path.join("data"))
 }

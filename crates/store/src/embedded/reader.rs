@@ -41,10 +41,9 @@ impl ReaderPool {
         });
         match task.await {
             Ok(result) => result,
-            Err(_) => Err(Error::Unavailable {
-                path: self.path.clone(),
-                what: "a read was abandoned".to_owned(),
-            }),
+            Err(_) => {
+                Err(Error::Unavailable { path: self.path.clone(), what: "a read was abandoned".to_owned() })
+            }
         }
     }
 
@@ -260,8 +259,7 @@ mod tests {
         let plan = |sql: &str| -> Vec<String> {
             let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
             let count = statement.parameter_count();
-            let rows =
-                statement.query_map(rusqlite::params_from_iter(vec![1; count]), |row| row.get(3));
+            let rows = statement.query_map(rusqlite::params_from_iter(vec![1; count]), |row| row.get(3));
             rows.unwrap().map(Result::unwrap).collect()
         };
         assert_eq!(

@@ -32,13 +32,7 @@ impl ChangeRecord {
                 found => Some(found.as_blob()?),
             };
             let value = value.map(Bytes::copy_from_slice);
-            Ok((
-                key,
-                row.get(first + 2)?,
-                row.get(first + 3)?,
-                value,
-                row.get::<_, i64>(first + 5)?,
-            ))
+            Ok((key, row.get(first + 2)?, row.get(first + 3)?, value, row.get::<_, i64>(first + 5)?))
         };
         let (key, created, prev, value, checksum) =
             read().map_err(|e| damaged_error(path, rev, &e.to_string()))?;
@@ -68,13 +62,7 @@ impl ChangeRecord {
     }
 
     pub(super) fn into_event(self, previous: Option<StoredValue>) -> ChangeEvent {
-        ChangeEvent {
-            revision: self.rev,
-            key: self.key,
-            value: self.value,
-            created: self.created,
-            previous,
-        }
+        ChangeEvent { revision: self.rev, key: self.key, value: self.value, created: self.created, previous }
     }
 }
 

@@ -66,14 +66,7 @@ impl RetentionPolicy {
             }
             _ => {
                 let first = revision;
-                self.samples.push_back(HistorySample {
-                    begun: at,
-                    first,
-                    before,
-                    at,
-                    revision,
-                    total,
-                });
+                self.samples.push_back(HistorySample { begun: at, first, before, at, revision, total });
             }
         }
     }
@@ -144,9 +137,7 @@ pub(super) fn raise_floor(path: &Path, conn: &mut Connection, upto: Revision) ->
              (SELECT prev FROM kv WHERE rev > ?1 AND rev <= ?2 AND prev > 0)",
         "DELETE FROM kv WHERE rev > ?1 AND rev <= ?2 AND value IS NULL",
     ] {
-        tx.prepare_cached(sql)
-            .and_then(|mut statement| statement.execute(bounds))
-            .with_path(path)?;
+        tx.prepare_cached(sql).and_then(|mut statement| statement.execute(bounds)).with_path(path)?;
     }
     DatabaseMeta { floor: upto, ..meta }.write(path, &tx)?;
     tx.commit().with_path(path)

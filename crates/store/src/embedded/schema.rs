@@ -104,8 +104,7 @@ pub(super) fn connect(path: &Path, access: AccessMode) -> Result<Connection, Err
 
 /// Switches a verified database to WAL mode, which the file then remembers.
 pub(super) fn use_wal(path: &Path, conn: &Connection) -> Result<(), Error> {
-    let mode: String =
-        conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).with_path(path)?;
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).with_path(path)?;
     if mode != "wal" {
         return Err(Error::Unavailable {
             path: path.to_owned(),
@@ -125,9 +124,8 @@ pub(super) fn create_at(path: &Path, floor: Revision) -> Result<(), Error> {
     let fresh = with_suffix(path, ".new");
     create_file(&fresh)?;
     let conn = connect(&fresh, AccessMode::Write)?;
-    let store: String = conn
-        .query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0))
-        .with_path(&fresh)?;
+    let store: String =
+        conn.query_row("SELECT lower(hex(randomblob(16)))", [], |row| row.get(0)).with_path(&fresh)?;
     conn.execute_batch("BEGIN IMMEDIATE").with_path(&fresh)?;
     for (_, sql) in OBJECTS {
         conn.execute_batch(sql).with_path(&fresh)?;
@@ -238,10 +236,8 @@ pub(super) fn check_format(path: &Path, conn: &Connection) -> Result<(), Error> 
     if tables == 0 {
         return Err(corrupt("it does not hold a store (it has no meta table)".to_owned()));
     }
-    let format: Option<i64> = conn
-        .query_row("SELECT format FROM meta", [], |row| row.get(0))
-        .optional()
-        .with_path(path)?;
+    let format: Option<i64> =
+        conn.query_row("SELECT format FROM meta", [], |row| row.get(0)).optional().with_path(path)?;
     refuse_foreign_header(path, conn)?;
     match format {
         None => return Err(corrupt("its meta table is empty".to_owned())),
@@ -251,8 +247,7 @@ pub(super) fn check_format(path: &Path, conn: &Connection) -> Result<(), Error> 
             return Err(Error::Format { path, found, supported: FORMAT });
         }
     }
-    let mut statement =
-        conn.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").with_path(path)?;
+    let mut statement = conn.prepare("SELECT name, sql FROM sqlite_schema ORDER BY name").with_path(path)?;
     let mut rows = statement.query([]).with_path(path)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().with_path(path)? {

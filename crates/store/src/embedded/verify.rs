@@ -28,8 +28,7 @@ pub(super) struct VerifiedContents {
 /// Reads and verifies the whole database; returns a summary.
 pub(super) fn verify(path: &Path, conn: &Connection) -> Result<VerifiedContents, Error> {
     let corrupt = |what: String| Error::Corrupt { path: path.to_owned(), what };
-    let answer: String =
-        conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).with_path(path)?;
+    let answer: String = conn.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).with_path(path)?;
     if answer != "ok" {
         return Err(corrupt(answer));
     }
@@ -90,8 +89,7 @@ pub(super) fn verify_links(path: &Path, conn: &Connection, floor: Revision) -> R
     ];
     for (sql, problem) in checks {
         let mut statement = conn.prepare(sql).with_path(path)?;
-        let found =
-            statement.query_row([to_sql(floor)], |row| row.get(0)).optional().with_path(path)?;
+        let found = statement.query_row([to_sql(floor)], |row| row.get(0)).optional().with_path(path)?;
         if let Some(rev) = found {
             return Err(damaged_error(path, from_sql(path, rev)?, problem));
         }

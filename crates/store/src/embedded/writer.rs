@@ -23,9 +23,7 @@ use super::retention::{CompactionStride, RetentionPolicy, raise_floor};
 use super::watermark::WatermarkFile;
 use crate::fatal_latch::FatalLatch;
 use crate::sink::deliver_changes;
-use crate::{
-    ChangeEvent, CommittedWrite, Error, KeyChange, Revision, Sink, WritePrecondition, WriteRequest,
-};
+use crate::{ChangeEvent, CommittedWrite, Error, KeyChange, Revision, Sink, WritePrecondition, WriteRequest};
 
 /// Maximum writes per transaction, which bounds the latency of the first.
 const BATCH_WRITES: usize = 256;
@@ -173,10 +171,7 @@ impl CommitWriter {
     ) -> Result<(Vec<Result<CommittedWrite, Error>>, Vec<ChangeEvent>), Error> {
         let path = &self.path;
         let outcome = (|| {
-            let tx = self
-                .conn
-                .transaction_with_behavior(TransactionBehavior::Immediate)
-                .with_path(path)?;
+            let tx = self.conn.transaction_with_behavior(TransactionBehavior::Immediate).with_path(path)?;
             let mut revision = self.position.revision.load(Ordering::Acquire);
             let mut answers = Vec::with_capacity(batch.len());
             let mut events = Vec::with_capacity(batch.len());

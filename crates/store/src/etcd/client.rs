@@ -20,8 +20,8 @@ use super::Options;
 use super::keys::KeySpace;
 use super::members::{ClusterMembers, ConnectionPurpose, MemberConnection};
 use super::wire::{
-    self, CompactionRequest, CompactionResponse, KeyValue, RangeRequest, RangeResponse,
-    ResponseHeader, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    self, CompactionRequest, CompactionResponse, KeyValue, RangeRequest, RangeResponse, ResponseHeader,
+    TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::Error;
 use crate::fatal_latch::FatalLatch;
@@ -93,9 +93,7 @@ impl WatchStream {
     /// Returns a progress requester, if the member's progress is reliable.
     pub(super) fn progress_requester(&self) -> ProgressRequester {
         match &self.open {
-            Some((requests, _)) if self.link.true_progress => {
-                ProgressRequester(Arc::downgrade(requests))
-            }
+            Some((requests, _)) if self.link.true_progress => ProgressRequester(Arc::downgrade(requests)),
             _ => ProgressRequester::default(),
         }
     }
@@ -129,20 +127,10 @@ pub(super) struct EtcdClient {
 
 impl EtcdClient {
     /// Connects, and checks that all responding members belong to one cluster.
-    pub(super) async fn open(
-        options: &Options,
-        name: PathBuf,
-        fuse: FatalLatch,
-    ) -> Result<Self, Error> {
+    pub(super) async fn open(options: &Options, name: PathBuf, fuse: FatalLatch) -> Result<Self, Error> {
         let members = ClusterMembers::new(options, name.clone(), fuse.clone())?;
         members.verify().await?;
-        Ok(Self {
-            members,
-            name,
-            attempt: options.attempt,
-            patience: options.patience,
-            latch: fuse,
-        })
+        Ok(Self { members, name, attempt: options.attempt, patience: options.patience, latch: fuse })
     }
 
     pub(super) async fn range(&self, request: RangeRequest) -> Result<RangeResponse, CallFailure> {
@@ -187,20 +175,14 @@ impl EtcdClient {
     }
 
     /// Returns the newest revision of the cluster and the store's meta key by a linearizable read.
-    pub(super) async fn get_meta_key(
-        &self,
-        keys: &KeySpace,
-    ) -> Result<(i64, Option<KeyValue>), CallFailure> {
+    pub(super) async fn get_meta_key(&self, keys: &KeySpace) -> Result<(i64, Option<KeyValue>), CallFailure> {
         let request = RangeRequest { key: keys.meta_key(), ..RangeRequest::default() };
         let answer = self.range(request).await?;
         Ok((self.check(answer.header)?, answer.kvs.into_iter().next()))
     }
 
     /// Opens a watch stream; it ends by itself when its member loses the leader.
-    pub(super) async fn watch(
-        &self,
-        order: wire::WatchCreateRequest,
-    ) -> Result<WatchStream, CallFailure> {
+    pub(super) async fn watch(&self, order: wire::WatchCreateRequest) -> Result<WatchStream, CallFailure> {
         let create = WatchRequest { order: Some(wire::WatchOrder::Create(order)) };
         // The request stream must stay open while responses are wanted.
         let (sender, requests) = unbounded();
@@ -295,10 +277,9 @@ impl EtcdClient {
             return CallFailure::NotApplied(self.unavailable(&describe(status)));
         }
         match status.code() {
-            Code::InvalidArgument
-            | Code::Unauthenticated
-            | Code::PermissionDenied
-            | Code::Unimplemented => CallFailure::Final(self.unavailable(&describe(status))),
+            Code::InvalidArgument | Code::Unauthenticated | Code::PermissionDenied | Code::Unimplemented => {
+                CallFailure::Final(self.unavailable(&describe(status)))
+            }
             _ => CallFailure::Unknown(self.unavailable(&describe(status))),
         }
     }
@@ -439,13 +420,8 @@ mod tests {
         let name = PathBuf::from("etcd");
         let fuse = FatalLatch::new(name.clone());
         let members = ClusterMembers::new(&options, name.clone(), fuse.clone()).unwrap();
-        let client = EtcdClient {
-            members,
-            name,
-            attempt: options.attempt,
-            patience: options.patience,
-            latch: fuse,
-        };
+        let client =
+            EtcdClient { members, name, attempt: options.attempt, patience: options.patience, latch: fuse };
         let meaning = |code, text: &str| match client.explain(&Status::new(code, text)) {
             CallFailure::Compacted => "compacted",
             CallFailure::Future => "future",
@@ -470,16 +446,8 @@ mod tests {
             ),
             (Code::Unavailable, "etcdserver: server stopped", "open"),
             (Code::Unknown, "context deadline exceeded", "open"),
-            (
-                Code::OutOfRange,
-                "etcdserver: mvcc: required revision has been compacted",
-                "compacted",
-            ),
-            (
-                Code::OutOfRange,
-                "etcdserver: mvcc: required revision is a future revision",
-                "future",
-            ),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision has been compacted", "compacted"),
+            (Code::OutOfRange, "etcdserver: mvcc: required revision is a future revision", "future"),
             (Code::InvalidArgument, "etcdserver: request is too large", "refused"),
             (Code::PermissionDenied, "etcdserver: permission denied", "final"),
             (Code::Unauthenticated, "etcdserver: invalid auth token", "final"),

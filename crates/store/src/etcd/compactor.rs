@@ -15,8 +15,8 @@ use super::client::CallFailure;
 use super::core::EtcdCore;
 use super::reader;
 use super::wire::{
-    Compare, CompareResult, CompareTarget, CompareTo, KeyValue, PutRequest, RangeRequest, Request,
-    Response, TxnRequest,
+    Compare, CompareResult, CompareTarget, CompareTo, KeyValue, PutRequest, RangeRequest, Request, Response,
+    TxnRequest,
 };
 use crate::{Error, KeyRange, Revision};
 
@@ -45,12 +45,7 @@ pub(super) struct Compactor {
 impl Compactor {
     /// Creates a compactor that compacts every `interval`, or only observes, and keeps history
     /// younger than `age`.
-    pub(super) fn new(
-        core: Arc<EtcdCore>,
-        interval: Option<Duration>,
-        age: Duration,
-        now: Instant,
-    ) -> Self {
+    pub(super) fn new(core: Arc<EtcdCore>, interval: Option<Duration>, age: Duration, now: Instant) -> Self {
         let logged_floor = core.floor();
         let plan = interval.map(|interval| CompactionPlan::new(interval, age, now));
         Self { core, plan, turn: 0, logged_floor }
@@ -80,10 +75,7 @@ impl Compactor {
 
     /// Compacts if due, otherwise checks for compactions; returns who has compacted since the last
     /// round.
-    pub(super) async fn round(
-        &mut self,
-        now: Instant,
-    ) -> Result<Option<(CompactedBy, Revision)>, Error> {
+    pub(super) async fn round(&mut self, now: Instant) -> Result<Option<(CompactedBy, Revision)>, Error> {
         let target = match &mut self.plan {
             Some(plan) => {
                 plan.record(now, self.core.newest_revision().await?);
@@ -112,10 +104,7 @@ impl Compactor {
             None
         });
         let claimed = claim.and_then(|kv| std::str::from_utf8(&kv.value).ok()?.parse().ok());
-        Ok(Some((
-            if claimed == Some(floor) { CompactedBy::Sibling } else { CompactedBy::Other },
-            floor,
-        )))
+        Ok(Some((if claimed == Some(floor) { CompactedBy::Sibling } else { CompactedBy::Other }, floor)))
     }
 
     /// Returns the oldest revision with history.
@@ -215,8 +204,7 @@ impl CompactionPlan {
 
     /// Returns the newest revision that is old enough, if compaction is due.
     fn target(&mut self, now: Instant) -> Option<Revision> {
-        let old =
-            self.seen.partition_point(|(at, _)| now.saturating_duration_since(*at) >= self.age);
+        let old = self.seen.partition_point(|(at, _)| now.saturating_duration_since(*at) >= self.age);
         // Of the old entries, only the newest is still needed.
         self.seen.drain(..old.saturating_sub(1));
         if now.saturating_duration_since(self.last) < self.interval {

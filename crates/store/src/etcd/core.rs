@@ -84,12 +84,8 @@ impl EtcdCore {
         let (newest, found) = client.get_meta_key(&keys).await.map_err(fail)?;
         keys.offset = meta_key::serving_offset(&client, found.as_ref())?;
         let opened = keys.revision(newest);
-        let first = RangeRequest {
-            key: keys.meta_key(),
-            revision: 1,
-            count_only: true,
-            ..RangeRequest::default()
-        };
+        let first =
+            RangeRequest { key: keys.meta_key(), revision: 1, count_only: true, ..RangeRequest::default() };
         let floor = match client.range(first).await {
             Ok(_) => keys.revision(1),
             Err(CallFailure::Compacted) => compacted_at(&client, &keys).await.map_err(fail)?,
@@ -253,8 +249,7 @@ impl EtcdCore {
     pub(super) async fn verify_meta_key(&self) -> Result<(), Error> {
         let found = self.client.get_meta_key(&self.keys).await;
         let (_, found) = found.map_err(|failure| failure.into_error(&self.client.name))?;
-        let same =
-            MetaKeyValue::parse(found.as_ref()) == Some(MetaKeyValue::Serving(self.keys.offset));
+        let same = MetaKeyValue::parse(found.as_ref()) == Some(MetaKeyValue::Serving(self.keys.offset));
         if same { Ok(()) } else { Err(self.client.fail_offset_changed()) }
     }
 
@@ -390,8 +385,7 @@ impl EtcdCore {
         tell: EventCallback<'_>,
     ) -> Result<(), WatchEnd> {
         let broken = |failure: CallFailure| WatchEnd::Broken(failure.into_error(&self.client.name));
-        let mut watcher =
-            EtcdWatcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
+        let mut watcher = EtcdWatcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
         while *told < target {
             let next = watcher.next(&self.client, &self.keys);
             let news = match tokio::time::timeout(self.client.attempt, next).await {

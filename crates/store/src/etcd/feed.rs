@@ -194,17 +194,12 @@ pub(super) async fn replay(
     sink: &mut Sink,
 ) -> Result<Revision, Error> {
     let mut seen = after;
-    let mut tell_changes = |events: &[ChangeEvent]| {
-        deliver_new(sink, &mut seen, events).map(|()| ReplayControl::Continue)
-    };
+    let mut tell_changes =
+        |events: &[ChangeEvent]| deliver_new(sink, &mut seen, events).map(|()| ReplayControl::Continue);
     match core.replay(after, upto, &mut tell_changes).await {
         Ok(()) => Ok(seen.max(upto)),
         Err(Error::Compacted { floor }) => {
-            tracing::warn!(
-                floor,
-                seen,
-                "history was compacted during the replay; listing all keys"
-            );
+            tracing::warn!(floor, seen, "history was compacted during the replay; listing all keys");
             let page = reader::range(core, &KeyRange::default()).await?;
             deliver(sink, FeedMessage::Reset(&page))?;
             Ok(page.revision)
@@ -224,19 +219,14 @@ async fn next_batch(
     }
     tokio::time::sleep_until(retry).await;
     let started = EtcdWatcher::start(&core.client, &core.keys, core.position()).await;
-    let started =
-        started.map_err(|failure| WatchEnd::Broken(failure.into_error(&core.client.name)))?;
+    let started = started.map_err(|failure| WatchEnd::Broken(failure.into_error(&core.client.name)))?;
     core.set_progress_requester(started.progress_requester());
     *watcher = Some(started);
     Ok(None)
 }
 
 /// Delivers the events that a sink has not received.
-pub(super) fn deliver_new(
-    sink: &mut Sink,
-    seen: &mut Revision,
-    events: &[ChangeEvent],
-) -> Result<(), Error> {
+pub(super) fn deliver_new(sink: &mut Sink, seen: &mut Revision, events: &[ChangeEvent]) -> Result<(), Error> {
     let fresh = events.partition_point(|event| event.revision <= *seen);
     let Some(events) = events.get(fresh..) else { return Ok(()) };
     let Some(last) = events.last() else { return Ok(()) };

@@ -20,10 +20,7 @@ pub(super) struct KeySpace {
 impl KeySpace {
     /// Creates a key space below a prefix; appends `/` if missing.
     pub(super) fn with_prefix(prefix: &str) -> Self {
-        Self {
-            prefix: format!("{}/", prefix.trim_end_matches('/')),
-            offset: RevisionOffset::default(),
-        }
+        Self { prefix: format!("{}/", prefix.trim_end_matches('/')), offset: RevisionOffset::default() }
     }
 
     pub(super) fn meta_key(&self) -> Bytes {
@@ -118,9 +115,8 @@ mod tests {
                 after: after.map(ToOwned::to_owned),
                 ..KeyRange::default()
             };
-            keys.bounds(&range).map(|(from, end)| {
-                (from.escape_ascii().to_string(), end.escape_ascii().to_string())
-            })
+            keys.bounds(&range)
+                .map(|(from, end)| (from.escape_ascii().to_string(), end.escape_ascii().to_string()))
         };
         let some = |from: &str, end: &str| Some((from.to_owned(), end.to_owned()));
         assert_eq!(bounds("", None), some("/windlass/\\x00", "/windlass0"));

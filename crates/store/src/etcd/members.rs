@@ -128,11 +128,8 @@ impl ClusterMembers {
     /// Members that do not answer now are checked when they do.
     pub(super) async fn verify(&self) -> Result<(), Error> {
         let ask = |at| async move {
-            let _ = tokio::time::timeout(
-                self.attempt,
-                self.connection_to(at, ConnectionPurpose::Calls),
-            )
-            .await;
+            let _ =
+                tokio::time::timeout(self.attempt, self.connection_to(at, ConnectionPurpose::Calls)).await;
         };
         join_all((0..self.list.len()).map(ask)).await;
         let found = |member: &ClusterMember| {
@@ -189,8 +186,7 @@ impl ClusterMembers {
     /// A member that has no leader, or still believes in a dead one, lets calls wait, but answers
     /// this probe.
     pub(super) async fn mark_silent(&self, link: &MemberConnection) {
-        let asked =
-            unary::<_, StatusResponse>(&link.channel, wire::STATUS, StatusRequest {}, false);
+        let asked = unary::<_, StatusResponse>(&link.channel, wire::STATUS, StatusRequest {}, false);
         if tokio::time::timeout(self.attempt / 2, asked).await.is_ok() {
             std::future::pending::<()>().await;
         }
@@ -251,16 +247,11 @@ impl ClusterMembers {
         Ok(link)
     }
 
-    async fn connect(
-        &self,
-        at: usize,
-        purpose: ConnectionPurpose,
-    ) -> Result<MemberConnection, CallFailure> {
+    async fn connect(&self, at: usize, purpose: ConnectionPurpose) -> Result<MemberConnection, CallFailure> {
         let member = self.member(at);
         let url = member.url.clone();
-        let refused = |what: String| {
-            CallFailure::NotApplied(self.unavailable(format!("{}: {what}", member.url)))
-        };
+        let refused =
+            |what: String| CallFailure::NotApplied(self.unavailable(format!("{}: {what}", member.url)));
         let endpoint = self.fresh_endpoint(&url).map_err(CallFailure::NotApplied)?;
         let channel = endpoint
             .connect_with_connector(single_use(self.attempt))
@@ -292,13 +283,10 @@ impl ClusterMembers {
     /// Returns cluster ID and version of the member. Works without the version if the client may
     /// not request it.
     async fn identify(&self, channel: &Channel) -> Result<(u64, String), Status> {
-        let asked: Result<StatusResponse, _> =
-            unary(channel, wire::STATUS, StatusRequest {}, false).await;
+        let asked: Result<StatusResponse, _> = unary(channel, wire::STATUS, StatusRequest {}, false).await;
         match asked {
             Ok(status) => Ok((status.header.unwrap_or_default().cluster_id, status.version)),
-            Err(status)
-                if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) =>
-            {
+            Err(status) if matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated) => {
                 let request = RangeRequest {
                     key: self.key.clone(),
                     serializable: true,
@@ -319,10 +307,8 @@ impl ClusterMembers {
         if found == expected {
             return Ok(());
         }
-        let what = format!(
-            "{} answers as cluster {found:x}, but this store is in cluster {expected:x}",
-            member.url
-        );
+        let what =
+            format!("{} answers as cluster {found:x}, but this store is in cluster {expected:x}", member.url);
         let foreign = |member: &ClusterMember| {
             let cluster = member.cluster.load(Ordering::Acquire);
             cluster != 0 && cluster != expected

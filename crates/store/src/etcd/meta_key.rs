@@ -98,11 +98,7 @@ pub(super) fn confirm_requests(keys: &KeySpace) -> Vec<TxnRequest> {
 }
 
 /// Returns a transaction that replaces the meta key if it is still the one that was read.
-pub(super) fn replace_request(
-    keys: &KeySpace,
-    read: Option<&KeyValue>,
-    mark: &MetaKeyValue,
-) -> TxnRequest {
+pub(super) fn replace_request(keys: &KeySpace, read: Option<&KeyValue>, mark: &MetaKeyValue) -> TxnRequest {
     let condition = match read {
         None => key_absent(keys),
         Some(kv) => {
@@ -114,10 +110,7 @@ pub(super) fn replace_request(
 }
 
 /// Returns the revision offset of a store that may be served.
-pub(super) fn serving_offset(
-    client: &EtcdClient,
-    found: Option<&KeyValue>,
-) -> Result<RevisionOffset, Error> {
+pub(super) fn serving_offset(client: &EtcdClient, found: Option<&KeyValue>) -> Result<RevisionOffset, Error> {
     let what = match MetaKeyValue::parse(found) {
         Some(MetaKeyValue::Serving(count)) => return Ok(count),
         Some(MetaKeyValue::Importing { .. }) => UNFINISHED,
@@ -160,10 +153,7 @@ mod tests {
         for (text, mark) in [
             ("", Some(count(0, 0))),
             ("base 7 floor 12", Some(count(7, 12))),
-            (
-                "importing ab base 7",
-                Some(MetaKeyValue::Importing { digest: "ab".to_owned(), base: 7 }),
-            ),
+            ("importing ab base 7", Some(MetaKeyValue::Importing { digest: "ab".to_owned(), base: 7 })),
             ("7", None),
             ("base 7", None),
             ("base -7 floor 12", None),

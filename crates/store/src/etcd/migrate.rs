@@ -43,10 +43,7 @@ impl BlockingClient {
         Ok(Self { runtime: Some(runtime), client: Arc::new(client), keys })
     }
 
-    fn wait<T>(
-        &self,
-        call: impl Future<Output = Result<T, CallFailure>>,
-    ) -> Result<T, CallFailure> {
+    fn wait<T>(&self, call: impl Future<Output = Result<T, CallFailure>>) -> Result<T, CallFailure> {
         match &self.runtime {
             Some(runtime) => runtime.block_on(call),
             None => Err(CallFailure::Final(Error::Closed)),
@@ -60,16 +57,14 @@ impl BlockingClient {
     /// Replaces the meta key if it is the one that was read.
     fn replace(&self, read: Option<&KeyValue>, mark: &MetaKeyValue) -> Result<bool, Error> {
         let request = meta_key::replace_request(&self.keys, read, mark);
-        let answer =
-            self.wait(self.client.txn(request)).map_err(|failure| self.call_error(failure))?;
+        let answer = self.wait(self.client.txn(request)).map_err(|failure| self.call_error(failure))?;
         Ok(answer.succeeded)
     }
 
     /// Returns the current number of objects.
     fn count(&self) -> Result<u64, Error> {
         let request = RangeRequest { count_only: true, ..self.full_range(None) };
-        let answer =
-            self.wait(self.client.range(request)).map_err(|failure| self.call_error(failure))?;
+        let answer = self.wait(self.client.range(request)).map_err(|failure| self.call_error(failure))?;
         Ok(u64::try_from(answer.count).unwrap_or_default())
     }
 
@@ -78,8 +73,7 @@ impl BlockingClient {
         let request = RangeRequest { limit: PAGE, revision: number, ..self.full_range(after) };
         let answer = self.wait(self.client.range(request))?;
         let items = answer.kvs.into_iter();
-        let items = items
-            .filter_map(|kv| Some((self.keys.store_key(&kv.key)?, self.keys.stored_value(kv))));
+        let items = items.filter_map(|kv| Some((self.keys.store_key(&kv.key)?, self.keys.stored_value(kv))));
         let revision = self.keys.revision(number);
         Ok(RangePage { revision, items: items.collect(), more: answer.more })
     }

@@ -42,8 +42,7 @@ pub(super) async fn range(core: &EtcdCore, range: &KeyRange) -> Result<RangePage
 }
 
 async fn read(core: &EtcdCore, range: &KeyRange) -> Result<RangePage, CallFailure> {
-    let at =
-        range.at.map_or(Some(0), |at| core.keys.etcd_revision(at)).ok_or(CallFailure::Future)?;
+    let at = range.at.map_or(Some(0), |at| core.keys.etcd_revision(at)).ok_or(CallFailure::Future)?;
     // An empty range has a revision too.
     let (mut key, range_end) =
         core.keys.bounds(range).unwrap_or_else(|| (core.keys.end(), successor(&core.keys.end())));
@@ -133,13 +132,9 @@ mod tests {
         let kvs = |count: usize, bytes: usize| {
             vec![KeyValue { value: vec![0; bytes].into(), ..KeyValue::default() }; count]
         };
-        for (count, bytes, next) in [
-            (0, 0, CHUNK.1),
-            (9, 100, CHUNK.1),
-            (3, 8 << 10, 1024),
-            (2, 1 << 20, 8),
-            (1, 8 << 20, 1),
-        ] {
+        for (count, bytes, next) in
+            [(0, 0, CHUNK.1), (9, 100, CHUNK.1), (3, 8 << 10, 1024), (2, 1 << 20, 8), (1, 8 << 20, 1)]
+        {
             assert_eq!(next_chunk(&kvs(count, bytes)), next, "{count} of {bytes} bytes");
         }
     }

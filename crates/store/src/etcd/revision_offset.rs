@@ -30,11 +30,7 @@ pub fn raise_revision(options: EtcdOptions, by: u64) -> Result<RaisedRevision, E
     raised
 }
 
-async fn raise_offset(
-    client: &EtcdClient,
-    mut keys: KeySpace,
-    by: u64,
-) -> Result<RaisedRevision, Error> {
+async fn raise_offset(client: &EtcdClient, mut keys: KeySpace, by: u64) -> Result<RaisedRevision, Error> {
     let fail = |failure: CallFailure| failure.into_error(&client.name);
     loop {
         let (newest, found) = client.get_meta_key(&keys).await.map_err(fail)?;

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::client::CallFailure;
 use super::core::EtcdCore;
 use super::wire::{
-    Compare, CompareResult, CompareTarget, CompareTo, DeleteRangeRequest, KeyValue, PutRequest,
-    RangeRequest, Request, Response, TxnRequest, TxnResponse,
+    Compare, CompareResult, CompareTarget, CompareTo, DeleteRangeRequest, KeyValue, PutRequest, RangeRequest,
+    Request, Response, TxnRequest, TxnResponse,
 };
 use crate::{CommittedWrite, Error, KeyChange, Revision, WritePrecondition, WriteRequest};
 
@@ -73,9 +73,7 @@ fn unknown_outcome(error: Error) -> Error {
 async fn resolve_full(core: &EtcdCore, key: Bytes, before: Revision, full: Error) -> Error {
     let look = RangeRequest { key, keys_only: true, ..RangeRequest::default() };
     match core.client.range(look).await {
-        Ok(found) if found.kvs.iter().all(|kv| core.keys.revision(kv.mod_revision) <= before) => {
-            full
-        }
+        Ok(found) if found.kvs.iter().all(|kv| core.keys.revision(kv.mod_revision) <= before) => full,
         _ => unknown_outcome(core.client.unavailable("database space exceeded")),
     }
 }
@@ -90,9 +88,7 @@ fn parse_outcome(answer: TxnResponse) -> TxnOutcome {
     let response = answer.responses.into_iter().next().and_then(|op| op.response);
     match response {
         Some(Response::Put(put)) => TxnOutcome::Done(put.prev_kv),
-        Some(Response::DeleteRange(deleted)) => {
-            TxnOutcome::Done(deleted.prev_kvs.into_iter().next())
-        }
+        Some(Response::DeleteRange(deleted)) => TxnOutcome::Done(deleted.prev_kvs.into_iter().next()),
         Some(Response::Range(found)) => TxnOutcome::Refused(found.kvs.into_iter().next()),
         None => TxnOutcome::Unknown,
     }
@@ -116,16 +112,12 @@ fn build_txn(core: &EtcdCore, write: WriteRequest) -> TxnRequest {
         }
         WritePrecondition::Absent => Some(exists(false)),
         WritePrecondition::Revision(expected) => match core.keys.etcd_revision(expected) {
-            Some(at) => {
-                Some((CompareResult::Equal, CompareTarget::Mod, CompareTo::ModRevision(at)))
-            }
+            Some(at) => Some((CompareResult::Equal, CompareTarget::Mod, CompareTo::ModRevision(at))),
             None => return TxnRequest { success: look, ..TxnRequest::default() },
         },
     };
     let change = match write.change {
-        KeyChange::Put(value) => {
-            Request::Put(PutRequest { key: key.clone(), value, prev_kv: true })
-        }
+        KeyChange::Put(value) => Request::Put(PutRequest { key: key.clone(), value, prev_kv: true }),
         KeyChange::Delete => {
             let key = key.clone();
             Request::DeleteRange(DeleteRangeRequest { key, prev_kv: true, ..Default::default() })
@@ -137,9 +129,5 @@ fn build_txn(core: &EtcdCore, write: WriteRequest) -> TxnRequest {
         key,
         to: Some(to),
     });
-    TxnRequest {
-        compare: compare.into_iter().collect(),
-        success: vec![change.into()],
-        failure: look,
-    }
+    TxnRequest { compare: compare.into_iter().collect(), success: vec![change.into()], failure: look }
 }

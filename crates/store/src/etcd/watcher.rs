@@ -90,9 +90,7 @@ impl EtcdWatcher {
                 .check(response.header)
                 .map_err(|failure| WatchEnd::Broken(failure.into_error(&client.name)))?;
             if response.compact_revision > 0 {
-                return Err(WatchEnd::Compacted {
-                    floor: keys.revision(response.compact_revision),
-                });
+                return Err(WatchEnd::Compacted { floor: keys.revision(response.compact_revision) });
             }
             if response.canceled {
                 return Err(WatchEnd::Broken(client.unavailable(&response.cancel_reason)));
@@ -145,15 +143,9 @@ fn to_watch_batch(
 }
 
 /// Returns the revision of the last compaction, which etcd reveals only in an error.
-pub(super) async fn compacted_at(
-    client: &EtcdClient,
-    keys: &KeySpace,
-) -> Result<Revision, CallFailure> {
-    let order = WatchCreateRequest {
-        key: keys.meta_key(),
-        start_revision: 1,
-        ..WatchCreateRequest::default()
-    };
+pub(super) async fn compacted_at(client: &EtcdClient, keys: &KeySpace) -> Result<Revision, CallFailure> {
+    let order =
+        WatchCreateRequest { key: keys.meta_key(), start_revision: 1, ..WatchCreateRequest::default() };
     let mut stream = client.watch(order).await?;
     let answer = async {
         loop {

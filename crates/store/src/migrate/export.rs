@@ -10,12 +10,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, flock};
 use windlass_safe_path::{open_parent, private};
 
-use super::format::{
-    ExportChecksums, ExportHeader, ExportItem, ExportReader, ExportTrailer, encode_object,
-};
+use super::format::{ExportChecksums, ExportHeader, ExportItem, ExportReader, ExportTrailer, encode_object};
 use super::{
-    MigrationEvent, MigrationListener, MigrationSource, MigrationStep, MigrationSummary,
-    StoreLocation,
+    MigrationEvent, MigrationListener, MigrationSource, MigrationStep, MigrationSummary, StoreLocation,
 };
 use crate::file_output::{io_error, partial_path, refuse_untrusted};
 use crate::{Error, Revision};

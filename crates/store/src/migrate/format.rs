@@ -76,13 +76,7 @@ pub(super) fn encode_object(key: &str, stored: &StoredValue) -> String {
     let text = std::str::from_utf8(&stored.value).ok().map(Cow::Borrowed);
     let base64 = if text.is_none() { Some(BASE64_STANDARD.encode(&stored.value)) } else { None };
     let (created, modified) = (stored.created, stored.revision);
-    encode_json_line(&ObjectLine {
-        key: Cow::Borrowed(key),
-        created,
-        modified,
-        value: text,
-        base64,
-    })
+    encode_json_line(&ObjectLine { key: Cow::Borrowed(key), created, modified, value: text, base64 })
 }
 
 /// Last line of an export file, with counts and checksums.
@@ -252,8 +246,8 @@ impl ExportReader {
             let path = self.path.clone();
             return Err(Error::Format { path, found: any.version, supported: VERSION });
         }
-        let header: ExportHeader = serde_json::from_str(&self.line)
-            .map_err(|error| self.line_error(&error.to_string()))?;
+        let header: ExportHeader =
+            serde_json::from_str(&self.line).map_err(|error| self.line_error(&error.to_string()))?;
         if header.revision > HIGHEST {
             return Err(self.line_error("its revision is out of range"));
         }
@@ -262,8 +256,8 @@ impl ExportReader {
 
     fn parse_object(&self) -> Result<(String, Bytes), Error> {
         // The parser's message is omitted: it may quote a Secret.
-        let line: ObjectLine<'_> = serde_json::from_str(&self.line)
-            .map_err(|_| self.line_error("it is not a valid object"))?;
+        let line: ObjectLine<'_> =
+            serde_json::from_str(&self.line).map_err(|_| self.line_error("it is not a valid object"))?;
         let value = match (line.value, line.base64) {
             (Some(text), None) => Bytes::from(text.into_owned()),
             (None, Some(text)) => {
@@ -280,8 +274,8 @@ impl ExportReader {
     }
 
     fn verify_end(&mut self) -> Result<ExportTrailer, Error> {
-        let last: EndLine = serde_json::from_str(&self.line)
-            .map_err(|error| self.line_error(&error.to_string()))?;
+        let last: EndLine =
+            serde_json::from_str(&self.line).map_err(|error| self.line_error(&error.to_string()))?;
         let Some(sums) = self.sums.take() else {
             return Err(self.corrupt_error("it has two end records"));
         };
@@ -290,8 +284,7 @@ impl ExportReader {
         }
         let (found, _) = sums.finish();
         if found.objects != last.end.objects {
-            let what =
-                format!("it has {} objects and should have {}", found.objects, last.end.objects);
+            let what = format!("it has {} objects and should have {}", found.objects, last.end.objects);
             return Err(self.corrupt_error(&what));
         }
         if found != last.end {
@@ -313,8 +306,7 @@ impl ExportReader {
         if line.last() != Some(&b'\n') {
             return Err(self.line_error("it is truncated or too long"));
         }
-        self.line =
-            String::from_utf8(line).map_err(|_| self.line_error("it is not valid UTF-8"))?;
+        self.line = String::from_utf8(line).map_err(|_| self.line_error("it is not valid UTF-8"))?;
         self.read += read as u64;
         Ok(true)
     }

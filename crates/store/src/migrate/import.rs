@@ -80,21 +80,13 @@ fn check_file(file: &Path, tell: MigrationListener<'_>) -> Result<ImportPlan, Er
         match reader.next()? {
             ExportItem::Object { .. } => objects += 1,
             ExportItem::End(end) => {
-                tell(MigrationEvent::Progress {
-                    step: MigrationStep::CheckingFile,
-                    done: total,
-                    total,
-                });
+                tell(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: total, total });
                 let above = reader.header.revision + RESTORE_JUMP;
                 return Ok(ImportPlan { objects: end.objects, digest: end.contents, above });
             }
         }
         if objects.is_multiple_of(REPORT) {
-            tell(MigrationEvent::Progress {
-                step: MigrationStep::CheckingFile,
-                done: reader.read,
-                total,
-            });
+            tell(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: reader.read, total });
         }
     }
 }
@@ -114,11 +106,7 @@ fn digest_objects(
             digest.add(key, &stored.value);
         }
         let done = digest.objects;
-        tell(MigrationEvent::Progress {
-            step: MigrationStep::CheckingStore,
-            done,
-            total: total.max(done),
-        });
+        tell(MigrationEvent::Progress { step: MigrationStep::CheckingStore, done, total: total.max(done) });
         match page.items.into_iter().next_back() {
             Some((key, _)) if page.more => last = Some(key),
             _ => return Ok((digest.objects, digest.hex())),
@@ -137,8 +125,7 @@ fn accept_existing(
     let revision = source.revision();
     let same = revision > plan.above
         && source.count() == plan.objects
-        && digest_objects(source.as_mut(), plan.objects, tell)?
-            == (plan.objects, plan.digest.clone());
+        && digest_objects(source.as_mut(), plan.objects, tell)? == (plan.objects, plan.digest.clone());
     if same {
         tell(MigrationEvent::Note("all objects are already in the store".to_owned()));
         let ImportPlan { objects, digest, .. } = plan.clone();

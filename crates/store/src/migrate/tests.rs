@@ -13,8 +13,8 @@ use windlass_testkit::etcd::EtcdCluster;
 
 use super::*;
 use crate::{
-    EmbeddedOptions, EmbeddedStore, EtcdStore, KeyChange, KeyRange, RESTORE_JUMP, Store,
-    StoredValue, WritePrecondition, WriteRequest, check,
+    EmbeddedOptions, EmbeddedStore, EtcdStore, KeyChange, KeyRange, RESTORE_JUMP, Store, StoredValue,
+    WritePrecondition, WriteRequest, check,
 };
 
 type Objects = BTreeMap<String, Bytes>;
@@ -75,11 +75,7 @@ fn put(store: &dyn Store, key: &str, value: impl Into<Bytes>) -> Revision {
 /// Writes many objects to the store concurrently.
 fn put_all(store: &dyn Store, objects: impl Iterator<Item = (String, Bytes)>) {
     let put = |(key, value)| {
-        store.commit(WriteRequest {
-            key,
-            expect: WritePrecondition::Any,
-            change: KeyChange::Put(value),
-        })
+        store.commit(WriteRequest { key, expect: WritePrecondition::Any, change: KeyChange::Put(value) })
     };
     for done in wait(futures::future::join_all(objects.map(put))) {
         done.unwrap();
@@ -167,18 +163,12 @@ fn assert_continues(place: &StoreLocation, objects: &Objects, old: Revision, new
     }
     let (key, stored) = &found[0];
     let change = KeyChange::Put(Bytes::from_static(b"new"));
-    let stale = WriteRequest {
-        key: key.clone(),
-        expect: WritePrecondition::Revision(old),
-        change: change.clone(),
-    };
+    let stale =
+        WriteRequest { key: key.clone(), expect: WritePrecondition::Revision(old), change: change.clone() };
     let current = Some(stored.revision);
     assert_eq!(wait(store.commit(stale)), Err(Error::Conflict { current }));
-    let fresh = WriteRequest {
-        key: key.clone(),
-        expect: WritePrecondition::Revision(stored.revision),
-        change,
-    };
+    let fresh =
+        WriteRequest { key: key.clone(), expect: WritePrecondition::Revision(stored.revision), change };
     let changed = wait(store.commit(fresh)).unwrap();
     assert_eq!(changed.previous.as_ref(), Some(stored));
     let history = wait(store.history(store.floor(), 10)).unwrap();
@@ -241,8 +231,7 @@ fn a_store_in_use_is_exported_as_it_is_at_one_moment() {
         let server = open(&place).unwrap();
         let at = server.revision();
         let expected = objects(server.as_ref());
-        let file =
-            world.path(if matches!(place, StoreLocation::Etcd(_)) { "etcd" } else { "embedded" });
+        let file = world.path(if matches!(place, StoreLocation::Etcd(_)) { "etcd" } else { "embedded" });
         // Writes during the export are not included.
         let mut tell = |_| {
             put(server.as_ref(), "many/000000", "changed");

@@ -41,9 +41,7 @@ pub(crate) async fn compaction_keeps_what_exists(fixture: fn() -> StoreFixture) 
     assert_eq!(store.history(newest, usize::MAX).await, Ok(vec![]));
 }
 
-pub(crate) async fn a_deletion_at_the_compaction_revision_stays_deleted(
-    fixture: fn() -> StoreFixture,
-) {
+pub(crate) async fn a_deletion_at_the_compaction_revision_stays_deleted(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let store = fixture.open();
     commit_ok(&*store, put("k", "1")).await;

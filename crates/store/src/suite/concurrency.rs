@@ -40,18 +40,11 @@ pub(crate) async fn concurrent_writes_are_linearizable(fixture: fn() -> StoreFix
         recorded.extend(client.await.unwrap());
     }
     check_linearizable(start, &feed.events(), &recorded);
-    assert!(
-        recorded.iter().any(|r| matches!(r.what, ClientOperation::Write(_, Err(_)))),
-        "some raced"
-    );
+    assert!(recorded.iter().any(|r| matches!(r.what, ClientOperation::Write(_, Err(_)))), "some raced");
 }
 
 /// Reads and writes a few keys, with the last observed revisions as preconditions.
-async fn client(
-    n: u64,
-    store: Arc<dyn Store>,
-    acknowledged: Arc<AtomicU64>,
-) -> Vec<RecordedOperation> {
+async fn client(n: u64, store: Arc<dyn Store>, acknowledged: Arc<AtomicU64>) -> Vec<RecordedOperation> {
     let mut dice = SeededRng(9_000 + n);
     let mut known: BTreeMap<String, Revision> = BTreeMap::new();
     let mut recorded = Vec::new();
@@ -89,8 +82,7 @@ async fn client(
             ClientOperation::Write(write, answer)
         };
         // Everything applied by now is in the store, if not yet acknowledged to its client.
-        let ceiling =
-            store.range(KeyRange { limit: Some(1), ..KeyRange::default() }).await.unwrap();
+        let ceiling = store.range(KeyRange { limit: Some(1), ..KeyRange::default() }).await.unwrap();
         recorded.push(RecordedOperation { floor, ceiling: ceiling.revision, what });
     }
     recorded

@@ -57,11 +57,7 @@ pub(crate) async fn a_write_tells_what_it_replaced(fixture: fn() -> StoreFixture
     let first = commit_ok(&*store, put("k", "1")).await;
     assert_eq!((first.created, first.previous), (first.revision, None));
     let stored = |revision, value: &'static str| {
-        Some(StoredValue {
-            revision,
-            created: first.revision,
-            value: Bytes::from_static(value.as_bytes()),
-        })
+        Some(StoredValue { revision, created: first.revision, value: Bytes::from_static(value.as_bytes()) })
     };
     let second = commit_ok(&*store, put("k", "2")).await;
     assert_eq!(second.created, first.revision);
@@ -75,11 +71,8 @@ pub(crate) async fn a_write_tells_what_it_replaced(fixture: fn() -> StoreFixture
     assert_eq!(store.get("k").await, Ok(None));
     let again = commit_ok(&*store, put("k", "3")).await;
     assert_eq!((again.created, again.previous), (again.revision, None));
-    let expected = StoredValue {
-        revision: again.revision,
-        created: again.revision,
-        value: Bytes::from_static(b"3"),
-    };
+    let expected =
+        StoredValue { revision: again.revision, created: again.revision, value: Bytes::from_static(b"3") };
     assert_eq!(store.get("k").await, Ok(Some(expected)));
 }
 

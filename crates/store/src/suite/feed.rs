@@ -132,8 +132,7 @@ pub(crate) async fn the_feed_comes_before_the_answer(fixture: fn() -> StoreFixtu
             let (store, seen) = (Arc::clone(&store), seen.clone());
             tokio::spawn(async move {
                 for n in 0..20 {
-                    let answer =
-                        commit_ok(&*store, put(&format!("{writer}"), format!("{n}"))).await;
+                    let answer = commit_ok(&*store, put(&format!("{writer}"), format!("{n}"))).await;
                     assert!(store.revision() >= answer.revision);
                     assert!(seen.events().iter().any(|e| e.revision == answer.revision));
                 }

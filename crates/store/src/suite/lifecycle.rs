@@ -13,11 +13,8 @@ pub(crate) async fn a_restart_keeps_everything(fixture: fn() -> StoreFixture) {
         let seen = RecordingSink::attach(&*store, before).unwrap();
         for n in 0..20 {
             let key = format!("{}", dice.next_below(10));
-            let write = if dice.next_below(3) == 0 {
-                delete(&key)
-            } else {
-                put(&key, format!("{round}/{n}"))
-            };
+            let write =
+                if dice.next_below(3) == 0 { delete(&key) } else { put(&key, format!("{round}/{n}")) };
             let _ = store.commit(write).await;
         }
         events.extend(seen.events());
@@ -35,9 +32,7 @@ pub(crate) async fn a_restart_keeps_everything(fixture: fn() -> StoreFixture) {
     assert_eq!(&read_all(&*store).await, replay.state_at(store.revision()));
 }
 
-pub(crate) async fn revisions_are_not_reused_after_compaction_and_restart(
-    fixture: fn() -> StoreFixture,
-) {
+pub(crate) async fn revisions_are_not_reused_after_compaction_and_restart(fixture: fn() -> StoreFixture) {
     let fixture = fixture();
     let mut store = fixture.open();
     let mut newest = store.revision();

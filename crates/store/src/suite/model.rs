@@ -95,8 +95,9 @@ impl StoreModel {
         }
         let created = previous.as_ref().map_or(revision, |old| old.created);
         match &value {
-            Some(value) => state
-                .insert(write.key.clone(), StoredValue { revision, created, value: value.clone() }),
+            Some(value) => {
+                state.insert(write.key.clone(), StoredValue { revision, created, value: value.clone() })
+            }
             None => state.remove(&write.key),
         };
         let key = write.key.clone();
@@ -146,20 +147,13 @@ async fn run_model(fixture: &StoreFixture, steps: Vec<ModelStep>) {
     assert_eq!(store.history(model.floor, usize::MAX).await, Ok(kept));
 }
 
-async fn apply(
-    store: &dyn Store,
-    model: &mut StoreModel,
-    mut write: WriteRequest,
-    expect: ExpectedState,
-) {
+async fn apply(store: &dyn Store, model: &mut StoreModel, mut write: WriteRequest, expect: ExpectedState) {
     let current = model.newest().1.get(&write.key).map(|stored| stored.revision);
     write.expect = match (expect, current) {
         (ExpectedState::Any, _) => WritePrecondition::Any,
         (ExpectedState::Absent, _) | (ExpectedState::Current, None) => WritePrecondition::Absent,
         (ExpectedState::Current, Some(revision)) => WritePrecondition::Revision(revision),
-        (ExpectedState::Stale, _) => {
-            WritePrecondition::Revision(current.unwrap_or(9).saturating_sub(1))
-        }
+        (ExpectedState::Stale, _) => WritePrecondition::Revision(current.unwrap_or(9).saturating_sub(1)),
     };
     let answer = store.commit(write.clone()).await;
     let revision = answer.as_ref().map_or(0, |committed| committed.revision);
@@ -167,13 +161,7 @@ async fn apply(
     assert_eq!(answer, model.write(&write, revision), "{write:?}");
 }
 
-async fn list(
-    store: &dyn Store,
-    model: &StoreModel,
-    prefix: &str,
-    limit: Option<usize>,
-    back: Option<u64>,
-) {
+async fn list(store: &dyn Store, model: &StoreModel, prefix: &str, limit: Option<usize>, back: Option<u64>) {
     let (newest, _) = model.newest();
     let at = back.map(|back| newest.saturating_sub(back));
     let range = KeyRange { prefix: prefix.to_owned(), after: None, limit, at };

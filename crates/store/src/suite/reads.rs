@@ -17,9 +17,7 @@ pub(crate) async fn a_range_has_its_prefix_in_order(fixture: fn() -> StoreFixtur
     let start = store.revision();
     let empty = store.range(KeyRange::default()).await.unwrap();
     assert_eq!(empty, RangePage { revision: start, items: vec![], more: false });
-    for key in
-        ["b/2", "a", "b", "b0", "b/", "b/10", "c", "B/1", "b/\u{10ffff}", "ä/1", "b.1", "gone"]
-    {
+    for key in ["b/2", "a", "b", "b0", "b/", "b/10", "c", "B/1", "b/\u{10ffff}", "ä/1", "b.1", "gone"] {
         commit_ok(&*store, put(key, key)).await;
     }
     commit_ok(&*store, delete("gone")).await;
@@ -130,11 +128,7 @@ pub(crate) async fn past_revisions_can_be_read(fixture: fn() -> StoreFixture) {
     for at in start..=store.revision() {
         let page = store.range(KeyRange { at: Some(at), ..KeyRange::default() }).await.unwrap();
         assert_eq!(page.revision, at);
-        assert_eq!(
-            &page.items.into_iter().collect::<BTreeMap<_, _>>(),
-            replay.state_at(at),
-            "at {at}"
-        );
+        assert_eq!(&page.items.into_iter().collect::<BTreeMap<_, _>>(), replay.state_at(at), "at {at}");
     }
     let revision = store.revision();
     for beyond in [revision + 1, Revision::MAX] {

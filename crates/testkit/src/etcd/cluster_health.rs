@@ -16,8 +16,7 @@ impl EtcdCluster {
     /// Whether all members have the same leader, all of the log, and connections to all others. Only
     /// then can it lose a member as if nothing had been. Only without TLS.
     pub fn is_healthy(&self) -> bool {
-        let known: Option<Vec<RaftStatus>> =
-            self.members().iter().map(EtcdMember::raft_status).collect();
+        let known: Option<Vec<RaftStatus>> = self.members().iter().map(EtcdMember::raft_status).collect();
         let Some((first, others)) = known.as_deref().and_then(<[RaftStatus]>::split_first) else {
             return false;
         };

@@ -159,12 +159,7 @@ impl Drop for EtcdMember {
     }
 }
 
-fn spawn_process(
-    dir: &TempDir,
-    place: &MemberAddress,
-    cluster: &str,
-    args: &[&str],
-) -> Result<Child> {
+fn spawn_process(dir: &TempDir, place: &MemberAddress, cluster: &str, args: &[&str]) -> Result<Child> {
     let program = std::env::var("WINDLASS_ETCD").unwrap_or_else(|_| "etcd".to_owned());
     let MemberAddress { client, peer, through } = place;
     Command::new("sh")

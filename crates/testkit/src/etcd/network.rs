@@ -39,9 +39,7 @@ impl HostNetwork {
         let pid = hub.shell.id().to_string();
         let network = Self { hosts: Vec::new(), subnet, hub };
         let hub = &network.hub;
-        run_ip(&[
-            "link", "add", "name", &here, "type", "veth", "peer", "name", "uplink", "netns", &pid,
-        ])?;
+        run_ip(&["link", "add", "name", &here, "type", "veth", "peer", "name", "uplink", "netns", &pid])?;
         run_ip(&["addr", "add", &format!("{}/24", network.address_in_subnet(1)), "dev", &here])?;
         run_ip(&["link", "set", &here, "up"])?;
         hub.run_ip(&["link", "add", "name", "switch", "type", "bridge"])?;

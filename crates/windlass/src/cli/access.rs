@@ -55,12 +55,7 @@ pub struct AccessArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub disable_admission_plugins: Vec<AdmissionPlugin>,
     /// Admission plugins to enable. All are enabled by default; accepted for compatibility.
-    #[arg(
-        long,
-        value_name = "NAME",
-        value_delimiter = ',',
-        conflicts_with = "disable_admission_plugins"
-    )]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', conflicts_with = "disable_admission_plugins")]
     pub enable_admission_plugins: Vec<AdmissionPlugin>,
 }
 
@@ -118,22 +113,10 @@ pub struct AuditArgs {
     #[arg(long, value_name = "DAYS", default_value_t = 0, requires = "audit_log_path")]
     pub audit_log_maxage: u32,
     /// Mode of audit logging.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "MODE",
-        default_value = "batch",
-        requires = "audit_log_path"
-    )]
+    #[arg(long, value_enum, value_name = "MODE", default_value = "batch", requires = "audit_log_path")]
     pub audit_log_mode: AuditModeArg,
     /// Audit level of anonymous reads of health and version.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "LEVEL",
-        default_value = "none",
-        requires = "audit_log_path"
-    )]
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "none", requires = "audit_log_path")]
     pub audit_anonymous_reads: AuditLevelArg,
 }
 

@@ -121,8 +121,7 @@ mod tests {
         assert!(format!("{error:#}").starts_with("--default-package-location: "), "{error:#}");
         assert!(parse("--target-namespaces A_B").is_err());
         let line = ["windlass", "bundle", "status", "roots", "-o", "wide"];
-        let CliCommand::Bundle(BundleCommand::Status(status)) =
-            Cli::try_parse_from(line).unwrap().command
+        let CliCommand::Bundle(BundleCommand::Status(status)) = Cli::try_parse_from(line).unwrap().command
         else {
             panic!("{line:?}");
         };

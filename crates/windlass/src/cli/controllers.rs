@@ -58,9 +58,7 @@ impl ControllersArgs {
 /// The help of `--controllers`, with all names.
 fn controllers_help() -> String {
     let names = ControllerName::ALL.map(ControllerName::name).join(", ");
-    format!(
-        "Controllers to run: * enables all, NAME enables one, -NAME disables one. Names: {names}"
-    )
+    format!("Controllers to run: * enables all, NAME enables one, -NAME disables one. Names: {names}")
 }
 
 /// Options that `controllers` and `up` share.
@@ -198,11 +196,9 @@ impl SigningArgs {
         let mut files = Vec::new();
         for (signer, flag, certificate, key) in specific {
             match (certificate, key) {
-                (Some(certificate), Some(key)) => files.push(SignerFiles {
-                    signer,
-                    certificate: certificate.clone(),
-                    key: key.clone(),
-                }),
+                (Some(certificate), Some(key)) => {
+                    files.push(SignerFiles { signer, certificate: certificate.clone(), key: key.clone() })
+                }
                 (None, None) => tracing::info!(
                     signer = signer.name(),
                     "signer has no CA; its requests will not be signed"
@@ -232,9 +228,7 @@ impl SigningArgs {
         KubernetesSigner::ALL.map(with_shared_files).to_vec()
     }
 
-    fn specific(
-        &self,
-    ) -> [(KubernetesSigner, &'static str, &Option<PathBuf>, &Option<PathBuf>); 4] {
+    fn specific(&self) -> [(KubernetesSigner, &'static str, &Option<PathBuf>, &Option<PathBuf>); 4] {
         [
             (
                 KubernetesSigner::KubeletServing,
@@ -297,24 +291,15 @@ mod tests {
             (specific.clone(), Ok([KubernetesSigner::KubeletServing].as_slice())),
             (format!("{SHARED} {specific}"), Err(together.to_owned())),
             (format!("--cluster-signing-cert-file c {specific}"), Err(together.to_owned())),
-            (
-                format!("{SERVING}cert-file c"),
-                Err(format!("{flag}: cannot specify cert without key")),
-            ),
-            (
-                format!("{SERVING}key-file k"),
-                Err(format!("{flag}: cannot specify key without cert")),
-            ),
+            (format!("{SERVING}cert-file c"), Err(format!("{flag}: cannot specify cert without key"))),
+            (format!("{SERVING}key-file k"), Err(format!("{flag}: cannot specify key without cert"))),
         ] {
             let found = parse(&flags).unwrap().signing.files();
             let found = found.map(|files| files.iter().map(|f| f.signer).collect::<Vec<_>>());
             assert_eq!(found, wanted.map(<[_]>::to_vec), "{flags}");
         }
         let found = parse(&specific).unwrap().signing.files().unwrap();
-        assert_eq!(
-            (found[0].certificate.to_str(), found[0].key.to_str()),
-            (Some("sc"), Some("sk"))
-        );
+        assert_eq!((found[0].certificate.to_str(), found[0].key.to_str()), (Some("sc"), Some("sk")));
     }
 
     #[test]

@@ -64,8 +64,7 @@ fn units_are_confined_alike() {
     for text in [SERVER, CONTROLLERS] {
         let confined = unit(text);
         for (key, value) in &etcd {
-            if key.starts_with("Protect") || key.starts_with("Restrict") || key == "NoNewPrivileges"
-            {
+            if key.starts_with("Protect") || key.starts_with("Restrict") || key == "NoNewPrivileges" {
                 assert_eq!(confined.get(key), Some(value), "{key}");
             }
         }
@@ -110,8 +109,7 @@ fn pods_start_what_there_is() {
     let Some(CliCommand::Server(server)) = parse_container_command(&pods["windlass-server"]) else {
         panic!()
     };
-    let Some(CliCommand::Controllers(controllers)) =
-        parse_container_command(&pods["windlass-controllers"])
+    let Some(CliCommand::Controllers(controllers)) = parse_container_command(&pods["windlass-controllers"])
     else {
         panic!()
     };

@@ -42,10 +42,7 @@ impl EtcdArgs {
         if self.etcd_servers.is_empty() {
             return None;
         }
-        let tls = EtcdTlsFiles {
-            ca: self.etcd_cafile,
-            identity: self.etcd_certfile.zip(self.etcd_keyfile),
-        };
+        let tls = EtcdTlsFiles { ca: self.etcd_cafile, identity: self.etcd_certfile.zip(self.etcd_keyfile) };
         let mut options = EtcdOptions::new(self.etcd_servers);
         options.tls = Some(tls);
         options.prefix = self.etcd_prefix;

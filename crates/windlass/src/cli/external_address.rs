@@ -46,11 +46,7 @@ pub fn parse_external_url(text: &str) -> Result<ExternalUrl, &'static str> {
     let plain = !place.as_str().contains(['@', '*']);
     let port = place.as_str().ends_with(place.host()) || place.port_u16().is_some();
     let whole = matches!(uri.path(), "" | "/") && uri.query().is_none();
-    if plain && port && whole {
-        Ok(ExternalUrl { url: format!("https://{place}"), name })
-    } else {
-        Err(FORM)
-    }
+    if plain && port && whole { Ok(ExternalUrl { url: format!("https://{place}"), name }) } else { Err(FORM) }
 }
 
 #[cfg(test)]

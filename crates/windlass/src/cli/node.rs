@@ -109,9 +109,7 @@ fn node_name(text: &str) -> Result<String, &'static str> {
 
 fn parse_node_address(text: &str) -> Result<IpAddr, &'static str> {
     match text.parse::<IpAddr>() {
-        Ok(address) if address.is_unspecified() || address.is_multicast() => {
-            Err("must be a unicast address")
-        }
+        Ok(address) if address.is_unspecified() || address.is_multicast() => Err("must be a unicast address"),
         Ok(address) => Ok(address),
         Err(_) => Err("must be an IP address such as 192.0.2.7 or 2001:db8::7"),
     }
@@ -134,9 +132,8 @@ mod tests {
 
     #[test]
     fn node_runs_the_agent_or_a_subcommand() {
-        let node = parse(
-            "--kubeconfig k --cert-dir d --node-name N1.Example --node-ip 192.0.2.7,2001:db8::7",
-        );
+        let node =
+            parse("--kubeconfig k --cert-dir d --node-name N1.Example --node-ip 192.0.2.7,2001:db8::7");
         let node = node.unwrap();
         assert!(node.command.is_none());
         let run = node.run.unwrap();

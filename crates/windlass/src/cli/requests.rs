@@ -260,12 +260,9 @@ mod tests {
         assert_eq!(issue.duration, Some(Duration::from_secs(36 * 60 * 60)));
         assert!(issue.timeout.is_zero() && issue.key_type.is_none() && !issue.renew);
         assert_eq!(issue.output.format, Some(OutputFormat::Yaml));
-        let CliCommand::Issue(issue) = parse("windlass issue --renew --out d").unwrap() else {
-            panic!()
-        };
+        let CliCommand::Issue(issue) = parse("windlass issue --renew --out d").unwrap() else { panic!() };
         assert_eq!(issue.timeout, Duration::from_secs(120));
-        let CliCommand::Csr(CsrCommand::Deny(deny)) = parse("windlass csr deny a b").unwrap()
-        else {
+        let CliCommand::Csr(CsrCommand::Deny(deny)) = parse("windlass csr deny a b").unwrap() else {
             panic!()
         };
         assert_eq!(deny.names, ["a", "b"]);

@@ -107,21 +107,13 @@ mod tests {
                 _ => panic!("{line}"),
             }
         };
-        let Ok(SignerCommand::Show(show)) = parse("show a.b/c --signers f --data-dir d") else {
-            panic!()
-        };
+        let Ok(SignerCommand::Show(show)) = parse("show a.b/c --signers f --data-dir d") else { panic!() };
         assert_eq!((show.name.as_str(), show.places.signers), ("a.b/c", Some("f".into())));
         assert!(matches!(parse("list -o wide --kubeconfig k"), Ok(SignerCommand::List(_))));
         assert!(matches!(parse("check"), Ok(SignerCommand::Check(_))));
-        for line in [
-            "",
-            "show",
-            "show a b",
-            "check x",
-            "list -o xml",
-            "check -o name",
-            "show a.b/c --kubeconfig k",
-        ] {
+        for line in
+            ["", "show", "show a b", "check x", "list -o xml", "check -o name", "show a.b/c --kubeconfig k"]
+        {
             let error: clap::Error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
         }

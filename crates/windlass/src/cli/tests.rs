@@ -104,8 +104,7 @@ fn refuses_what_makes_no_sense() {
 
 #[test]
 fn reads_durations_as_go_writes_them() {
-    for (text, milliseconds) in
-        [("0", 0), ("0s", 0), ("500ms", 500), ("90s", 90_000), ("1h2m3s", 3_723_000)]
+    for (text, milliseconds) in [("0", 0), ("0s", 0), ("500ms", 500), ("90s", 90_000), ("1h2m3s", 3_723_000)]
     {
         assert_eq!(values::duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
     }
@@ -118,8 +117,7 @@ fn reads_durations_as_go_writes_them() {
 #[test]
 fn reads_when_a_credential_ends() {
     let day = Duration::from_secs(24 * 60 * 60);
-    let CliCommand::User(UserCommand::Add(add)) = parse("windlass user add alice").unwrap().command
-    else {
+    let CliCommand::User(UserCommand::Add(add)) = parse("windlass user add alice").unwrap().command else {
         panic!()
     };
     assert_eq!(add.expires, ExpiryTime::After(365 * day));
@@ -268,8 +266,8 @@ fn the_short_option_o_is_the_output_format_everywhere() {
 
 /// Verbs that summaries may start with.
 const IMPERATIVES: [&str; 19] = [
-    "Approve", "Back", "Check", "Create", "Delete", "Deny", "Export", "Import", "List", "Print",
-    "Raise", "Renew", "Request", "Restore", "Revoke", "Rotate", "Run", "Show", "Verify",
+    "Approve", "Back", "Check", "Create", "Delete", "Deny", "Export", "Import", "List", "Print", "Raise",
+    "Renew", "Request", "Restore", "Revoke", "Rotate", "Run", "Show", "Verify",
 ];
 
 #[test]

@@ -212,8 +212,7 @@ mod tests {
         let two = "--groups system:bootstrappers:a,system:bootstrappers:b:c-1";
         assert_eq!(groups(two).unwrap().len(), 2);
         let long = "a".repeat(257);
-        for bad in ["system:masters", "a", "system:bootstrappers:", "system:bootstrappers:A", &long]
-        {
+        for bad in ["system:masters", "a", "system:bootstrappers:", "system:bootstrappers:A", &long] {
             assert_eq!(groups(&format!("--groups {bad}")), None, "{bad}");
             let bad = format!("--groups system:bootstrappers:{bad}-");
             assert_eq!(groups(&bad), None, "{bad}");

@@ -109,9 +109,7 @@ mod tests {
         let status = parse("status --signer example.com/a").unwrap();
         assert_eq!((status.wait, status.timeout), (false, Duration::from_secs(300)));
         assert!(parse("status a --gone").unwrap().gone);
-        for line in
-            ["", "status a b", "status a --signer b.c/d", "status --gone", "status --timeout 5m"]
-        {
+        for line in ["", "status a b", "status a --signer b.c/d", "status --gone", "status --timeout 5m"] {
             let error: clap::Error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
         }

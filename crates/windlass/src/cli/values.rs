@@ -16,9 +16,8 @@ use windlass_pki::{CertificateUsages, KeyType};
 /// Parses one of the key types that are generated.
 pub fn key_type() -> impl TypedValueParser<Value = KeyType> {
     let names = KeyType::GENERATED.iter().map(|each| each.flag_name());
-    PossibleValuesParser::new(names).try_map(|name| {
-        KeyType::from_flag_name(&name).ok_or_else(|| format!("unknown key type {name:?}"))
-    })
+    PossibleValuesParser::new(names)
+        .try_map(|name| KeyType::from_flag_name(&name).ok_or_else(|| format!("unknown key type {name:?}")))
 }
 
 /// A feature and whether it is on, from `Name=true`.
@@ -152,8 +151,7 @@ impl ExpiryTime {
 
 /// Reads `90d`, `1d12h`, `12h30m`, a date, or a time as in RFC 3339.
 pub fn expiry(text: &str) -> Result<ExpiryTime, &'static str> {
-    const WRONG: &str =
-        "must be a duration such as 90d, 12h or 1d12h, or a date such as 2027-01-31";
+    const WRONG: &str = "must be a duration such as 90d, 12h or 1d12h, or a date such as 2027-01-31";
     if text.contains('T') {
         let time = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| WRONG)?;
         return Ok(ExpiryTime::At(time));
@@ -224,8 +222,7 @@ pub fn usage(text: &str) -> Result<String, String> {
     match CertificateUsages::from_names(&[name]) {
         Ok(_) => Ok(name.to_owned()),
         Err(_) => {
-            Err("must be a key usage such as 'digital signature', 'server auth' or 'client auth'"
-                .into())
+            Err("must be a key usage such as 'digital signature', 'server auth' or 'client auth'".into())
         }
     }
 }
@@ -234,9 +231,7 @@ pub fn usage(text: &str) -> Result<String, String> {
 /// least, and counts seconds in 31 bits.
 pub fn lifetime(text: &str) -> Result<Duration, &'static str> {
     match expiry(text) {
-        Ok(ExpiryTime::After(lasts)) if lasts < Duration::from_secs(600) => {
-            Err("must be at least 10m")
-        }
+        Ok(ExpiryTime::After(lasts)) if lasts < Duration::from_secs(600) => Err("must be at least 10m"),
         Ok(ExpiryTime::After(lasts)) if i32::try_from(lasts.as_secs()).is_ok() => Ok(lasts),
         Ok(ExpiryTime::After(_)) => Err("must be at most 24855d"),
         Ok(ExpiryTime::At(_)) | Err(_) => Err("must be a duration such as 24h, 90d or 1d12h"),

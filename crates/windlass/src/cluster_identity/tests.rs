@@ -98,10 +98,8 @@ async fn differing_parts_are_named() {
         let scene = IdentityFixture::new();
         let (first, second) = (scene.server_identity("first"), scene.server_identity("second"));
         scene.start(&first).await.unwrap();
-        let same: Vec<_> = SHARED
-            .into_iter()
-            .filter(|file| !file.starts_with(&format!("{}.", names[0])))
-            .collect();
+        let same: Vec<_> =
+            SHARED.into_iter().filter(|file| !file.starts_with(&format!("{}.", names[0]))).collect();
         copy(&first, &second, &same);
         let said = scene.reconcile_error(&second).await;
         let wanted = PARTS[index].files();
@@ -127,10 +125,8 @@ async fn only_one_of_two_first_servers_starts() {
     let elsewhere = IdentityFixture::new();
     elsewhere.start(&one).await.unwrap();
     IdentityFixture::new().start(&two).await.unwrap();
-    let (first, second) = tokio::join!(
-        one.ensure_recorded(&*scene.store, "X"),
-        two.ensure_recorded(&*scene.store, "X")
-    );
+    let (first, second) =
+        tokio::join!(one.ensure_recorded(&*scene.store, "X"), two.ensure_recorded(&*scene.store, "X"));
     assert!(first.is_ok() != second.is_ok(), "{first:?} {second:?}");
 }
 
@@ -198,19 +194,15 @@ async fn authorities_are_replaced_on_purpose_only() {
 
 #[test]
 fn files_of_other_machines_are_fetched_from_there() {
-    let own = ServerIdentity {
-        host: Some("beta".into()),
-        ..IdentityFixture::new().server_identity("my data")
-    };
+    let own =
+        ServerIdentity { host: Some("beta".into()), ..IdentityFixture::new().server_identity("my data") };
     let record = ClusterIdentityRecord::new(Some("alpha".into()), "/var/lib/windlass/pki".into());
     let text = own.commands(&record, &["sa.pub"]);
     let here = own.pki_dir();
     let here = here.display();
     assert_eq!(
         text,
-        format!(
-            "  mkdir -p -m 700 '{here}'\n  scp -p alpha:/var/lib/windlass/pki/sa.pub '{here}'/"
-        )
+        format!("  mkdir -p -m 700 '{here}'\n  scp -p alpha:/var/lib/windlass/pki/sa.pub '{here}'/")
     );
     let unnamed = ServerIdentity { host: None, ..own };
     let record = ClusterIdentityRecord::new(None, record.directory);
@@ -235,8 +227,7 @@ async fn forget_kubelet_serving(scene: &IdentityFixture, own: &ServerIdentity) {
     if let Some((mut record, revision)) = read(&*scene.store).await.unwrap() {
         record.set(IdentityPart::KubeletServing, None);
         let change = KeyChange::Put(record.to_json().unwrap().into());
-        let write =
-            WriteRequest { key: KEY.into(), expect: WritePrecondition::Revision(revision), change };
+        let write = WriteRequest { key: KEY.into(), expect: WritePrecondition::Revision(revision), change };
         scene.store.commit(write).await.unwrap();
     }
 }

@@ -88,9 +88,7 @@ pub fn explain(error: kube::Error) -> Error {
 
 /// The error for credentials that the server rejects.
 pub fn unauthorized() -> Error {
-    anyhow!(
-        "the server rejected the credentials (401 Unauthorized): check the user of the kubeconfig"
-    )
+    anyhow!("the server rejected the credentials (401 Unauthorized): check the user of the kubeconfig")
 }
 
 /// Applies the timeout of requests. Not a setting of the client, because watches last longer.

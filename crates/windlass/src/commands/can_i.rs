@@ -118,11 +118,7 @@ struct ResolvedResource {
 }
 
 /// Resolves a resource by its plural, singular, kind or short name.
-async fn resolve_resource(
-    client: &Client,
-    word: &str,
-    group: &str,
-) -> Result<Option<ResolvedResource>> {
+async fn resolve_resource(client: &Client, word: &str, group: &str) -> Result<Option<ResolvedResource>> {
     let mut lists = Vec::new();
     if group.is_empty() {
         let core = client.list_core_api_resources("v1").await;

@@ -79,11 +79,8 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     api_server_names.extend(config.cluster_url.host().map(str::to_owned));
     api_server_names.extend(config.tls_server_name.clone());
     let mut monitored = own_certificates(&config, arguments.root_ca_file.as_deref());
-    monitored.extend(
-        files
-            .iter()
-            .map(|each| MonitoredCertificate::signer(each.signer.name(), &each.certificate)),
-    );
+    monitored
+        .extend(files.iter().map(|each| MonitoredCertificate::signer(each.signer.name(), &each.certificate)));
     monitored.extend(signer_cas(&custom));
     let expiry = Arc::new(ExpiryMonitor::new(monitored, clock.clone()));
     let metrics = MetricsRegistry::new();
@@ -144,15 +141,13 @@ fn warn_of_shared_ca(signers: &[BuiltInSigner], roots: &[Vec<u8>]) {
 fn own_certificates(config: &kube::Config, root_ca: Option<&Path>) -> Vec<MonitoredCertificate> {
     let auth = &config.auth_info;
     let embedded = auth.client_certificate_data.as_ref();
-    let embedded =
-        embedded.and_then(|data| STANDARD.decode(data).ok()).map(CertificateSource::Text);
+    let embedded = embedded.and_then(|data| STANDARD.decode(data).ok()).map(CertificateSource::Text);
     let named = auth.client_certificate.as_ref().map(|path| CertificateSource::File(path.into()));
     let client = embedded.or(named).map(|source| MonitoredCertificate {
         source,
         ..MonitoredCertificate::file("kubeconfig-client", CertificateRole::Provided, "")
     });
-    let roots =
-        root_ca.map(|path| MonitoredCertificate::file("root-ca", CertificateRole::Authority, path));
+    let roots = root_ca.map(|path| MonitoredCertificate::file("root-ca", CertificateRole::Authority, path));
     client.into_iter().chain(roots).collect()
 }
 

@@ -43,8 +43,7 @@ async fn list(arguments: CsrListArgs) -> Result<()> {
     let now = OffsetDateTime::now_utc();
     let mut views = Vec::new();
     loop {
-        let page =
-            api_client::with_timeout(api.list(&wanted)).await?.map_err(api_client::explain)?;
+        let page = api_client::with_timeout(api.list(&wanted)).await?.map_err(api_client::explain)?;
         views.extend(page.items.iter().map(|request| CsrView::from_csr(request, now)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => wanted = wanted.continue_token(&token),
@@ -92,9 +91,7 @@ async fn decide(arguments: CsrDecideArgs, decision: CsrDecision) -> Result<()> {
                         let (name, summary) = (object(name), summarize(&view));
                         print::write_stdout(&format!("{name} {already}{what}: {summary}\n"))?;
                     }
-                    Some(OutputFormat::Name) => {
-                        print::write_stdout(&format!("{}\n", object(name)))?
-                    }
+                    Some(OutputFormat::Name) => print::write_stdout(&format!("{}\n", object(name)))?,
                     Some(_) => {}
                 }
                 let decided = json!({ "name": name, "decision": what, "already": already });

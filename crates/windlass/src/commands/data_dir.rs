@@ -120,8 +120,7 @@ fn site(arguments: &ServeArgs, listen: SocketAddr, write_kubeconfig: bool) -> Se
 /// Returns the addresses from which this machine reaches other networks, if any.
 fn addresses() -> impl Iterator<Item = IpAddr> {
     // Unassigned addresses that use the default route. Nothing is sent to them.
-    const ELSEWHERE: [(&str, &str); 2] =
-        [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
+    const ELSEWHERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];
     ELSEWHERE.into_iter().filter_map(|(any, elsewhere)| {
         let socket = UdpSocket::bind(any).ok()?;
         socket.connect(elsewhere).ok()?;

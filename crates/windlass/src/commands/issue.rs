@@ -83,12 +83,7 @@ async fn issue(arguments: IssueArgs) -> Result<()> {
     let made = IssueResult {
         request: request.name_any(),
         signer_name: wanted.signer.clone(),
-        certificate: IssuedCertificate::from_certificate(
-            leaf,
-            chain.len(),
-            None,
-            OffsetDateTime::now_utc(),
-        ),
+        certificate: IssuedCertificate::from_certificate(leaf, chain.len(), None, OffsetDateTime::now_utc()),
         key_file: place.file("tls.key"),
         certificate_file: place.file("tls.crt"),
         ca_file: anchors.as_ref().map(|_| place.file("ca.crt")),
@@ -194,9 +189,7 @@ async fn approve(client: &Client, request: &CsrObject, progress: &mut WaitProgre
     let summary = csr::summarize(&CsrView::from_csr(request, OffsetDateTime::now_utc()));
     match decision::decide(client, request, CsrDecision::Approve, &reason).await {
         Ok(_) => progress.print_note(&format!("approved {}: {summary}", request.name_any())),
-        Err(error) => {
-            progress.print_note(&format!("{error:#}; leaving it for an authorized approver"))
-        }
+        Err(error) => progress.print_note(&format!("{error:#}; leaving it for an authorized approver")),
     }
 }
 
@@ -213,9 +206,7 @@ fn must_be_valid(
         return Ok(());
     };
     let now = timestamp::format(now);
-    bail!(
-        "the issued certificate {state}, the local time is {now}; not installed, existing files unchanged"
-    )
+    bail!("the issued certificate {state}, the local time is {now}; not installed, existing files unchanged")
 }
 
 /// Returns the leaf, which must have our key. Signers may omit or add names, which is reported.
@@ -230,8 +221,7 @@ fn find_leaf<'a>(
         bail!("the issued certificate has a different key than the request; not installed");
     }
     let asked = CertificateRequest::from_pem(&request.spec.request.0)?;
-    let same = IssuedSubject::from_name(leaf.subject())
-        == IssuedSubject::from_name(asked.subject())
+    let same = IssuedSubject::from_name(leaf.subject()) == IssuedSubject::from_name(asked.subject())
         && leaf.alt_names() == asked.alt_names();
     if !same {
         progress.print_note("the issued certificate has different names than the request");

@@ -35,10 +35,7 @@ pub fn run(arguments: ServerArgs) -> Result<()> {
     }
     let tls = match (arguments.tls_cert_file, arguments.tls_private_key_file) {
         (Some(certificate), Some(key)) => TlsFiles { certificate, key },
-        _ => TlsFiles {
-            certificate: layout.pki_file("server.crt"),
-            key: layout.pki_file("server.key"),
-        },
+        _ => TlsFiles { certificate: layout.pki_file("server.crt"), key: layout.pki_file("server.key") },
     };
     serve::serve(ServerSettings {
         listener,

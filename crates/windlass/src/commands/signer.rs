@@ -70,9 +70,7 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
     };
     let server = match arguments.files_only {
         true => Err(SnapshotError::NotRequested),
-        false => {
-            api_client::block_on(async { Ok(server::fetch_snapshot(&arguments.server).await) })?
-        }
+        false => api_client::block_on(async { Ok(server::fetch_snapshot(&arguments.server).await) })?,
     };
     let own = places.own_certificates();
     let facts = CheckInputs { bad_file, known, own, server };
@@ -127,9 +125,7 @@ fn show(arguments: &SignerShowArgs) -> Result<()> {
     print::show(&found.document, arguments.output.format, |format| match format {
         Some(OutputFormat::Name) => format!("{name}\n"),
         Some(OutputFormat::Wide) => signing_policy::text(&found.document) + &ca_text(&found.ca),
-        Some(OutputFormat::Json | OutputFormat::Yaml) | None => {
-            signing_policy::text(&found.document)
-        }
+        Some(OutputFormat::Json | OutputFormat::Yaml) | None => signing_policy::text(&found.document),
     })
 }
 
@@ -141,9 +137,7 @@ fn ca_text(ca: &SignerCa) -> String {
             let said = format!("to be created at start in {}", directory.display());
             signing_policy::field(&mut text, "", "CA", &[said]);
         }
-        SignerCa::Unusable(why) => {
-            signing_policy::field(&mut text, "", "CA", &[format!("UNUSABLE: {why}")])
-        }
+        SignerCa::Unusable(why) => signing_policy::field(&mut text, "", "CA", &[format!("UNUSABLE: {why}")]),
         SignerCa::Files(files) => {
             let facts = &files.facts;
             let until = windlass_api::timestamp::format(facts.not_after);

@@ -81,12 +81,7 @@ fn describe_place(place: &StoreLocation) -> String {
     }
 }
 
-fn show_moved(
-    what: &str,
-    place: &str,
-    moved: &MigrationSummary,
-    output: &DocumentArgs,
-) -> Result<()> {
+fn show_moved(what: &str, place: &str, moved: &MigrationSummary, output: &DocumentArgs) -> Result<()> {
     let MigrationSummary { objects, digest, revision, earlier } = moved;
     let document = json!({
         "result": what,
@@ -105,9 +100,7 @@ fn migration_summary(what: &str, where_to: &str, moved: &MigrationSummary) -> St
         0 => String::new(),
         earlier => format!(", {earlier} of them from an earlier run"),
     };
-    format!(
-        "{what}: {where_to}\n  {objects} objects at revision {revision}{earlier}\n  digest {digest}\n"
-    )
+    format!("{what}: {where_to}\n  {objects} objects at revision {revision}{earlier}\n  digest {digest}\n")
 }
 
 fn raise_store_revision(etcd: EtcdArgs, by: u64, output: &DocumentArgs) -> Result<()> {
@@ -181,13 +174,11 @@ mod tests {
 
         let output = DocumentArgs::default;
         run(StoreCommand::Check { data: data(&old), file: None, output: output() }).unwrap();
-        run(StoreCommand::Backup { data: data(&old), file: file.clone(), output: output() })
-            .unwrap();
+        run(StoreCommand::Backup { data: data(&old), file: file.clone(), output: output() }).unwrap();
         let data_dir = DataDirArgs { data_dir: None };
         let backup = Some(file.clone());
         run(StoreCommand::Check { data: data_dir, file: backup, output: output() }).unwrap();
-        run(StoreCommand::Restore { data: data(&new), file: file.clone(), output: output() })
-            .unwrap();
+        run(StoreCommand::Restore { data: data(&new), file: file.clone(), output: output() }).unwrap();
         drop(EmbeddedStore::open(EmbeddedOptions::new(new.join("store"))).unwrap());
 
         let over = run(StoreCommand::Restore { data: data(&old), file, output: output() });

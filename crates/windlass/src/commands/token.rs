@@ -17,9 +17,7 @@ use windlass_api::age::human_duration;
 use zeroize::Zeroizing;
 
 use super::{api_client, print};
-use crate::cli::{
-    OutputFormat, TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl,
-};
+use crate::cli::{OutputFormat, TokenCommand, TokenCreateArgs, TokenDeleteArgs, TokenListArgs, TokenTtl};
 use crate::datadir;
 
 use bindings::{BindingChange, BootstrapBinding};
@@ -48,8 +46,7 @@ async fn create(arguments: TokenCreateArgs) -> Result<()> {
         bail!("{} already exists; choose another --write-bootstrap-kubeconfig", file.display());
     }
     let now = OffsetDateTime::now_utc();
-    let terms =
-        TokenAttributes::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
+    let terms = TokenAttributes::new(arguments.ttl, &arguments.groups, &arguments.description, now)?;
     // Create the bindings before the token: a failure here leaves no usable credential behind.
     let bindings = match arguments.no_bindings {
         true => Vec::new(),
@@ -138,9 +135,7 @@ fn warn(arguments: &TokenCreateArgs, config: &Config, url: &str) {
         );
     }
     if arguments.ttl == TokenTtl::Forever {
-        eprintln!(
-            "windlass: warning: the token never expires; delete it when it is no longer needed"
-        );
+        eprintln!("windlass: warning: the token never expires; delete it when it is no longer needed");
     }
 }
 
@@ -189,8 +184,7 @@ async fn list(arguments: TokenListArgs) -> Result<()> {
     let client = api_client::connect(&arguments.server).await?;
     let tokens: Api<Secret> = Api::namespaced(client, NAMESPACE);
     let wanted = ListParams::default().fields(&format!("type={TYPE}"));
-    let found =
-        api_client::with_timeout(tokens.list(&wanted)).await?.map_err(api_client::explain)?;
+    let found = api_client::with_timeout(tokens.list(&wanted)).await?.map_err(api_client::explain)?;
     let now = OffsetDateTime::now_utc();
     let entry = |secret: &Secret| TokenEntry::from_secret(secret, arguments.show_secrets, now);
     let entries = found.items.iter().filter_map(entry).collect::<Vec<_>>();
@@ -275,10 +269,8 @@ async fn delete(arguments: TokenDeleteArgs) -> Result<()> {
 /// Deletes a token, but no other Secret that has its name.
 async fn remove(tokens: &Api<Secret>, id: &str) -> Result<()> {
     let name = secret::name(id);
-    let unknown =
-        || anyhow::anyhow!("token {id:?} not found; list tokens with windlass token list");
-    let found =
-        api_client::with_timeout(tokens.get_opt(&name)).await?.map_err(api_client::explain)?;
+    let unknown = || anyhow::anyhow!("token {id:?} not found; list tokens with windlass token list");
+    let found = api_client::with_timeout(tokens.get_opt(&name)).await?.map_err(api_client::explain)?;
     let found = found.filter(|secret| secret.type_.as_deref() == Some(TYPE)).ok_or_else(unknown)?;
     let same = Preconditions { uid: found.metadata.uid, ..Preconditions::default() };
     let params = DeleteParams::default().preconditions(same);
@@ -305,13 +297,7 @@ mod tests {
             groups: vec!["system:bootstrappers:a".to_owned()],
             description: String::new(),
         };
-        TokenEntry {
-            id: id.to_owned(),
-            token: token.map(str::to_owned),
-            terms,
-            seconds_left,
-            problem: None,
-        }
+        TokenEntry { id: id.to_owned(), token: token.map(str::to_owned), terms, seconds_left, problem: None }
     }
 
     #[test]

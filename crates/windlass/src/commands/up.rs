@@ -23,10 +23,7 @@ pub fn run(arguments: UpArgs) -> Result<()> {
     serve::serve(ServerSettings {
         listener,
         store,
-        tls: TlsFiles {
-            certificate: layout.pki_file("server.crt"),
-            key: layout.pki_file("server.key"),
-        },
+        tls: TlsFiles { certificate: layout.pki_file("server.crt"), key: layout.pki_file("server.key") },
         client_ca: layout.pki_file("client-ca.crt"),
         token_auth_file: arguments.serve.token_auth_file,
         service_account_keys: ServiceAccountKeys::from_layout(&layout),

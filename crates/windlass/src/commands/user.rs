@@ -42,10 +42,7 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
     }
     // Certificate times have a resolution of one second.
     if made.until + time::Duration::SECOND < expires {
-        eprintln!(
-            "windlass: warning: the client CA expires earlier; the certificate expires {}",
-            made.until
-        );
+        eprintln!("windlass: warning: the client CA expires earlier; the certificate expires {}", made.until);
     }
     let path = arguments.out.clone().unwrap_or_else(|| default_file(&arguments.name));
     if path == Path::new("-") {
@@ -59,12 +56,7 @@ fn add(arguments: &UserAddArgs) -> Result<()> {
         "kubeconfig": path,
     });
     print::show(&document, arguments.output.format, |_| {
-        format!(
-            "wrote {}: user {}, expires {}\n",
-            path.display(),
-            arguments.name,
-            made.until.date()
-        )
+        format!("wrote {}: user {}, expires {}\n", path.display(), arguments.name, made.until.date())
     })
 }
 

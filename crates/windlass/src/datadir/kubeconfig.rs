@@ -16,12 +16,7 @@ pub struct KubeconfigContents {
 
 impl KubeconfigContents {
     /// Builds a kubeconfig of `user` for the server at `url`, which is verified with `ca`.
-    pub fn new(
-        url: &str,
-        ca: &Certificate,
-        user: &str,
-        credential: &CertificateKeyPair,
-    ) -> Result<Self> {
+    pub fn new(url: &str, ca: &Certificate, user: &str, credential: &CertificateKeyPair) -> Result<Self> {
         let line = |field: &str, pem: &str| {
             Zeroizing::new(format!("{field}: {}", *Zeroizing::new(STANDARD.encode(pem))))
         };
@@ -75,10 +70,7 @@ current-context: windlass
 fn scalar(name: &str) -> String {
     // Short words can have other meanings in YAML: `true`, `no`, `null`.
     let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-    if name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.len() > 5
-        && name.bytes().all(plain)
-    {
+    if name.starts_with(|c: char| c.is_ascii_lowercase()) && name.len() > 5 && name.bytes().all(plain) {
         return name.to_owned();
     }
     serde_json::Value::from(name).to_string()

@@ -7,9 +7,7 @@ use time::{Duration, OffsetDateTime};
 use windlass_pki::{Certificate, CertificateAuthority, Validity};
 use windlass_runtime::durable::FileSystem;
 
-use super::{
-    DataDirLayout, PkiBuilder, ServerSite, admin_request, disk_error, read, serving_request,
-};
+use super::{DataDirLayout, PkiBuilder, ServerSite, admin_request, disk_error, read, serving_request};
 
 /// Fraction of the lifetime after which a certificate is renewed: as early as kubelets do, which
 /// leaves time to notice failures.
@@ -43,8 +41,7 @@ impl CertificateRenewal {
                 Certificate::from_pem(&text).ok()
             };
             let (leaf, authority) = (certificate(leaf), certificate(authority));
-            leaf.zip(authority)
-                .is_some_and(|(leaf, authority)| is_renewal_due(&leaf, &authority, now))
+            leaf.zip(authority).is_some_and(|(leaf, authority)| is_renewal_due(&leaf, &authority, now))
         })
     }
 
@@ -61,11 +58,7 @@ impl CertificateRenewal {
 }
 
 /// Returns whether a certificate is due for renewal.
-pub(super) fn is_renewal_due(
-    leaf: &Certificate,
-    authority: &Certificate,
-    now: OffsetDateTime,
-) -> bool {
+pub(super) fn is_renewal_due(leaf: &Certificate, authority: &Certificate, now: OffsetDateTime) -> bool {
     // A new certificate would not expire later.
     leaf.validity().not_after() < authority.validity().not_after()
         && now >= renewal_time(&leaf.validity(), jitter(leaf))
@@ -74,8 +67,7 @@ pub(super) fn is_renewal_due(
 /// Returns when a certificate is renewed; `jitter` ranges from 0 to 1.
 fn renewal_time(validity: &Validity, jitter: f64) -> OffsetDateTime {
     let lifetime = validity.not_after() - validity.not_before();
-    let after =
-        Duration::seconds_f64(lifetime.as_seconds_f64() * (RENEWED_AFTER - JITTER * jitter));
+    let after = Duration::seconds_f64(lifetime.as_seconds_f64() * (RENEWED_AFTER - JITTER * jitter));
     validity.not_before().saturating_add(after)
 }
 

@@ -93,8 +93,7 @@ fn certificates_say_what_they_should() {
     let addresses = addresses.iter().map(|address| AltName::Ip(address.parse().unwrap()));
     let file = |name: &str| fs::read(prepared.layout.pki_file(name)).unwrap();
     let ca = CertificateAuthority::from_pem(&file("ca.crt"), &file("ca.key")).unwrap();
-    let client_ca =
-        CertificateAuthority::from_pem(&file("client-ca.crt"), &file("client-ca.key")).unwrap();
+    let client_ca = CertificateAuthority::from_pem(&file("client-ca.crt"), &file("client-ca.key")).unwrap();
     let serving = &Certificate::from_pem(&file("server.crt")).unwrap();
     assert_eq!(serving.alt_names(), names.chain(addresses).collect::<Vec<_>>());
     assert!(serving.allows(&KeyPurpose::ServerAuth) && !serving.allows(&KeyPurpose::ClientAuth));
@@ -378,9 +377,7 @@ fn follows_a_new_authority() {
 fn writes_no_kubeconfig_that_would_not_work() {
     let directory = tempfile::tempdir().unwrap();
     let foreign = ServerSite { write_kubeconfig: false, ..site() };
-    assert!(
-        !written_files(directory.path(), &foreign, NOW).contains(&"admin.kubeconfig".to_owned())
-    );
+    assert!(!written_files(directory.path(), &foreign, NOW).contains(&"admin.kubeconfig".to_owned()));
     assert_eq!(written_files(directory.path(), &site(), NOW), ["admin.kubeconfig"]);
 }
 

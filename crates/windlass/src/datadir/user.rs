@@ -6,8 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use time::OffsetDateTime;
 use windlass_pki::{
-    Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity,
-    issue,
+    Certificate, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue,
 };
 use windlass_runtime::durable::{FileSystem, PRIVATE_MODE};
 use zeroize::Zeroizing;
@@ -49,8 +48,7 @@ pub fn create_user_credential(
         Some(file) => read(file)?.with_context(|| format!("{} does not exist", file.display()))?,
         None => must_read(&own_ca)?,
     };
-    let ca =
-        Certificate::from_pem(&text).with_context(|| format!("cannot read {}", ca.display()))?;
+    let ca = Certificate::from_pem(&text).with_context(|| format!("cannot read {}", ca.display()))?;
     let url = match user.server {
         Some(url) => url.to_owned(),
         None => server_url(layout)?,
@@ -74,12 +72,8 @@ pub fn create_user_credential(
         serial: serial()?,
     };
     let certificate = Certificate::from_der(&issue(&authority, &leaf)?)?;
-    let contents = kubeconfig::KubeconfigContents::new(
-        &url,
-        &ca,
-        user.name,
-        &CertificateKeyPair { certificate, key },
-    )?;
+    let contents =
+        kubeconfig::KubeconfigContents::new(&url, &ca, user.name, &CertificateKeyPair { certificate, key })?;
     Ok(UserCredential { kubeconfig: contents.render(), until: validity.not_after() })
 }
 

@@ -46,11 +46,7 @@ fn an_end_is_reported_early_daily_and_when_it_has_come() {
         MonitoredCertificate::file("serving", CertificateRole::Provided, &leaf),
         MonitoredCertificate::file("client-ca", CertificateRole::OwnAuthority, &ca),
         MonitoredCertificate::signer("example.com/a", &ca),
-        MonitoredCertificate::file(
-            "absent",
-            CertificateRole::Provided,
-            folder.path().join("absent"),
-        ),
+        MonitoredCertificate::file("absent", CertificateRole::Provided, folder.path().join("absent")),
     ];
     let monitor = ExpiryMonitor::new(monitored, clock);
     for (day, lines) in [

@@ -31,11 +31,7 @@ impl CertificateMaintainer {
         Self::from_parts(settings.data.renewal(), monitored(settings, custom), clock)
     }
 
-    fn from_parts(
-        renewal: CertificateRenewal,
-        monitored: Vec<MonitoredCertificate>,
-        clock: Clock,
-    ) -> Self {
+    fn from_parts(renewal: CertificateRenewal, monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
         let monitor = ExpiryMonitor::new(monitored, clock.clone());
         Self { renewal, monitor, clock, failed: Mutex::default() }
     }
@@ -65,9 +61,9 @@ impl CertificateMaintainer {
                 }
                 Err(error) => {
                     let error = format!("{error:#}");
-                    let told = failed.as_ref().is_some_and(|(when, last)| {
-                        *last == error && now >= *when && now - *when < REPEAT
-                    });
+                    let told = failed
+                        .as_ref()
+                        .is_some_and(|(when, last)| *last == error && now >= *when && now - *when < REPEAT);
                     if !told {
                         tracing::error!(error, "certificate renewal failed; retrying every minute");
                         *failed = Some((now, error));
@@ -85,64 +81,43 @@ fn monitored(settings: &ServerSettings, custom: &[CustomSigner]) -> Vec<Monitore
     let layout = &settings.data.layout;
     let mut all = Vec::new();
     if settings.tls.certificate == layout.pki_file("server.crt") {
-        all.push(MonitoredCertificate::file(
-            "serving",
-            CertificateRole::Renewed,
-            &settings.tls.certificate,
-        ));
+        all.push(MonitoredCertificate::file("serving", CertificateRole::Renewed, &settings.tls.certificate));
         all.push(MonitoredCertificate::file(
             "serving-ca",
             CertificateRole::OwnAuthority,
             layout.pki_file("ca.crt"),
         ));
     } else {
-        all.push(MonitoredCertificate::file(
-            "serving",
-            CertificateRole::Provided,
-            &settings.tls.certificate,
-        ));
+        all.push(MonitoredCertificate::file("serving", CertificateRole::Provided, &settings.tls.certificate));
     }
     let own = settings.client_ca == layout.pki_file("client-ca.crt");
     let role = if own { CertificateRole::OwnAuthority } else { CertificateRole::Authority };
     all.push(MonitoredCertificate::file("client-ca", role, &settings.client_ca));
     if settings.data.has_kubeconfig() {
-        all.push(MonitoredCertificate::file(
-            "admin",
-            CertificateRole::Renewed,
-            layout.pki_file("admin.crt"),
-        ));
+        all.push(MonitoredCertificate::file("admin", CertificateRole::Renewed, layout.pki_file("admin.crt")));
     }
     if settings.controllers.is_some() {
         let file = layout.pki_file("kubelet-serving-ca.crt");
-        all.push(MonitoredCertificate::file(
-            "kubelet-serving-ca",
-            CertificateRole::OwnAuthority,
-            file,
-        ));
+        all.push(MonitoredCertificate::file("kubelet-serving-ca", CertificateRole::OwnAuthority, file));
     }
     let proxies = settings.access.requestheader_client_ca_file.iter();
-    all.extend(proxies.map(|file| {
-        MonitoredCertificate::file("requestheader-ca", CertificateRole::Authority, file)
-    }));
+    all.extend(
+        proxies.map(|file| MonitoredCertificate::file("requestheader-ca", CertificateRole::Authority, file)),
+    );
     let etcd = &settings.etcd;
     let client = etcd.etcd_certfile.iter();
-    all.extend(
-        client
-            .map(|file| MonitoredCertificate::file("etcd-client", CertificateRole::Provided, file)),
-    );
+    all.extend(client.map(|file| MonitoredCertificate::file("etcd-client", CertificateRole::Provided, file)));
     let ca = etcd.etcd_cafile.iter();
-    all.extend(
-        ca.map(|file| MonitoredCertificate::file("etcd-ca", CertificateRole::Authority, file)),
-    );
+    all.extend(ca.map(|file| MonitoredCertificate::file("etcd-ca", CertificateRole::Authority, file)));
     all.extend(signer_cas(custom));
     all
 }
 
 /// Returns the CAs of custom signers, for monitoring.
 pub fn signer_cas(custom: &[CustomSigner]) -> impl Iterator<Item = MonitoredCertificate> {
-    custom.iter().map(|signer| {
-        MonitoredCertificate::signer(signer.custom.name.as_str(), signer.ca.certificate_file())
-    })
+    custom
+        .iter()
+        .map(|signer| MonitoredCertificate::signer(signer.custom.name.as_str(), signer.ca.certificate_file()))
 }
 
 #[cfg(test)]
@@ -167,10 +142,8 @@ mod tests {
             Arc::new(move || start + time::Duration::days(days.load(SeqCst)))
         };
         let file = data.layout.pki_file("server.crt");
-        let monitored =
-            vec![MonitoredCertificate::file("serving", CertificateRole::Renewed, &file)];
-        let certificates =
-            CertificateMaintainer::from_parts(data.renewal(), monitored, clock.clone());
+        let monitored = vec![MonitoredCertificate::file("serving", CertificateRole::Renewed, &file)];
+        let certificates = CertificateMaintainer::from_parts(data.renewal(), monitored, clock.clone());
         let serving = || Certificate::from_pem(&fs::read(&file).unwrap()).unwrap();
         let (first, kubeconfig) = (serving(), fs::read(data.layout.kubeconfig()).unwrap());
         certificates.renew_and_report();

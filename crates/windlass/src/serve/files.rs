@@ -31,10 +31,9 @@ pub fn authenticator(settings: &ServerSettings) -> Result<Authenticator> {
     };
     let keys = &settings.service_account_keys;
     let keys = verifying_keys(keys, signing_key(keys)?.public_key())?;
-    let (issuers, audiences) =
-        (access.service_account_issuer.clone(), access.api_audiences.clone());
-    let verifier = TokenVerifier::new(issuers, audiences, &keys)?
-        .with_jwks_uri(access.service_account_jwks_uri.clone());
+    let (issuers, audiences) = (access.service_account_issuer.clone(), access.api_audiences.clone());
+    let verifier =
+        TokenVerifier::new(issuers, audiences, &keys)?.with_jwks_uri(access.service_account_jwks_uri.clone());
     let (front_proxy, clients) = (front_proxy(access)?, client_cas(&settings.client_ca)?);
     if let Some(proxy) = &front_proxy {
         check_apart(&clients, &proxy.cas.load(), &proxy.allowed_names)?;

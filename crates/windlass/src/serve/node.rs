@@ -35,11 +35,7 @@ pub struct EmbeddedNode {
 
 impl EmbeddedNode {
     /// Creates the settings of a node with a host projections file; fails if the file is invalid.
-    pub fn new(
-        name: &str,
-        projections: Option<&Path>,
-        features: ServerFeatureGates,
-    ) -> Result<Self> {
+    pub fn new(name: &str, projections: Option<&Path>, features: ServerFeatureGates) -> Result<Self> {
         let projections = projections.map(read_projections).transpose()?;
         let (name, gates) = (name.to_owned(), gates(features));
         let metrics = AgentMetrics::register(&MetricsRegistry::new());

@@ -116,8 +116,7 @@ impl ServerFiles {
     }
 
     fn paths(&self) -> Vec<PathBuf> {
-        let mut all =
-            vec![self.tls.certificate.clone(), self.tls.key.clone(), self.client_ca.clone()];
+        let mut all = vec![self.tls.certificate.clone(), self.tls.key.clone(), self.client_ca.clone()];
         all.extend(self.tokens.clone());
         all.extend(self.proxy_ca.clone());
         all.extend(self.account_keys.verifying.iter().cloned());

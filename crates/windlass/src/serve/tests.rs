@@ -42,8 +42,7 @@ fn only_the_server_itself_has_a_certificate_of_the_serving_ca() {
     }
     // With a CA that differs from the recorded one, these two signers sign nothing.
     let other = plane_fingerprint_of_nobody();
-    for BuiltInSigner { signer, ca } in built_in_signers(&data.layout, Some(other), &system_clock())
-    {
+    for BuiltInSigner { signer, ca } in built_in_signers(&data.layout, Some(other), &system_clock()) {
         let signs = matches!(signer, KubernetesSigner::Client | KubernetesSigner::KubeletClient);
         assert_eq!(ca.current().is_some(), signs, "{signer:?}");
     }

@@ -15,11 +15,9 @@ const PREFIXES: [(&str, &str); 2] = [
 
 /// Converts a change of etcd; `None` if the checker does not use the key.
 pub fn change(change: windlass_testkit::etcd::KeyChange) -> Option<StoreChange> {
-    let (name, resource) = PREFIXES
-        .iter()
-        .find_map(|(prefix, resource)| Some((change.key.strip_prefix(prefix)?, *resource)))?;
-    let content =
-        change.value.map(|value| content(resource, &serde_json::from_slice(&value).unwrap()));
+    let (name, resource) =
+        PREFIXES.iter().find_map(|(prefix, resource)| Some((change.key.strip_prefix(prefix)?, *resource)))?;
+    let content = change.value.map(|value| content(resource, &serde_json::from_slice(&value).unwrap()));
     Some(StoreChange { revision: change.revision, key: format!("{resource}/{name}"), content })
 }
 

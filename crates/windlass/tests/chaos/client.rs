@@ -44,11 +44,7 @@ impl RecordingClient {
     }
 
     pub async fn list(&mut self, resource: &str, version: ReadVersion) -> OperationOutcome {
-        self.request(
-            OperationRequest::List { resource: resource.to_owned(), version },
-            &Value::Null,
-        )
-        .await
+        self.request(OperationRequest::List { resource: resource.to_owned(), version }, &Value::Null).await
     }
 
     /// Requests a change of a config map.
@@ -78,8 +74,7 @@ impl RecordingClient {
         let end = self.recorder.now();
         let outcome = read(&request, answer);
         let (client, via) = (self.number, self.via);
-        let operation =
-            RecordedOperation { client, via, start, end, request, outcome: outcome.clone() };
+        let operation = RecordedOperation { client, via, start, end, request, outcome: outcome.clone() };
         self.recorder.with(|history| history.operations.push(operation));
         outcome
     }
@@ -138,9 +133,7 @@ fn line(request: &OperationRequest) -> (Method, String, &'static str) {
             (Method::PUT, format!("{}/approval", object(key)), json)
         }
         OperationRequest::Update { key, .. } => (Method::PUT, object(key), json),
-        OperationRequest::Patch { key, .. } => {
-            (Method::PATCH, object(key), "application/merge-patch+json")
-        }
+        OperationRequest::Patch { key, .. } => (Method::PATCH, object(key), "application/merge-patch+json"),
         OperationRequest::Delete { key, .. } => (Method::DELETE, object(key), json),
         OperationRequest::Get { key, version } => {
             (Method::GET, format!("{}{}", object(key), query(*version)), json)
@@ -163,10 +156,7 @@ fn query(version: ReadVersion) -> String {
 }
 
 /// Classifies a response; one lost after sending may have taken effect.
-fn read(
-    request: &OperationRequest,
-    answer: Result<JsonResponse, RequestFailure>,
-) -> OperationOutcome {
+fn read(request: &OperationRequest, answer: Result<JsonResponse, RequestFailure>) -> OperationOutcome {
     let answer = match answer {
         Ok(answer) => answer,
         Err(RequestFailure::Unsent) => {
@@ -218,10 +208,7 @@ fn done(request: &OperationRequest, body: &Value) -> Option<OperationOutcome> {
                 .iter()
                 .map(|item| {
                     let key = format!("{resource}/{}", item["metadata"]["name"].as_str()?);
-                    Some((
-                        key,
-                        ListedObject { version: version(item)?, content: content(resource, item) },
-                    ))
+                    Some((key, ListedObject { version: version(item)?, content: content(resource, item) }))
                 })
                 .collect();
             OperationOutcome::Listed { version: version(body)?, objects: objects? }

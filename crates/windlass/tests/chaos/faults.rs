@@ -167,11 +167,7 @@ impl FaultInjector<'_> {
     fn set(&self, cuts: &[(u8, u8)], cut: bool) {
         let network = self.world.network.as_ref().unwrap();
         for (one, other) in cuts {
-            let done = if cut {
-                network.disconnect(*one, *other)
-            } else {
-                network.reconnect(*one, *other)
-            };
+            let done = if cut { network.disconnect(*one, *other) } else { network.reconnect(*one, *other) };
             done.unwrap();
         }
     }
@@ -181,8 +177,7 @@ impl FaultInjector<'_> {
         let (begun, addresses) = (Instant::now(), &self.world.addresses);
         loop {
             let address = addresses.for_route(RequestRoute::Server(server));
-            let answer =
-                http::request(&addresses.http, address, Method::GET, path, &Value::Null).await;
+            let answer = http::request(&addresses.http, address, Method::GET, path, &Value::Null).await;
             if answer.is_ok_and(|answer| answer.status == wanted) {
                 return;
             }

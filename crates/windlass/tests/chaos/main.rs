@@ -78,9 +78,7 @@ async fn wait_until_quiescent(world: &mut ChaosCluster) -> ChaosHistory {
             let mut client = RecordingClient::new(world, usize::MAX, RequestRoute::Server(server));
             for resource in [CONFIG_MAPS, REQUESTS] {
                 let listed = client.list(resource, ReadVersion::Newest).await;
-                let OperationOutcome::Listed { version, objects } = listed else {
-                    panic!("{listed:?}")
-                };
+                let OperationOutcome::Listed { version, objects } = listed else { panic!("{listed:?}") };
                 let resource = resource.to_owned();
                 rest.push(FinalState { server, resource, version, objects });
             }

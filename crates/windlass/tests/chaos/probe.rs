@@ -31,8 +31,7 @@ pub async fn run(members: Vec<String>, recorder: HistoryRecorder, shared: Traffi
 async fn put(address: &str) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(address).await?;
     let body = r#"{"key":"L3Byb2Jl"}"#;
-    let request =
-        format!("POST /v3/kv/put HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let request = format!("POST /v3/kv/put HTTP/1.0\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

@@ -22,8 +22,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Host numbers of the servers, after those of the etcd members.
 pub const SERVER_HOSTS: [u8; 2] = [3, 4];
 
-const LEASE: &str =
-    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 
 pub struct ChaosCluster {
     pub cluster: EtcdCluster,
@@ -100,10 +99,8 @@ impl ChaosCluster {
             world.start_controllers(which);
         }
         let namespace = json!({"metadata": {"name": "chaos"}});
-        let (http, address) =
-            (&world.addresses.http, world.addresses.for_route(RequestRoute::Server(0)));
-        let made =
-            http::request(http, address, Method::POST, "/api/v1/namespaces", &namespace).await;
+        let (http, address) = (&world.addresses.http, world.addresses.for_route(RequestRoute::Server(0)));
+        let made = http::request(http, address, Method::POST, "/api/v1/namespaces", &namespace).await;
         assert!(made.is_ok_and(|made| made.status == 201));
         world
     }
@@ -115,8 +112,7 @@ impl ChaosCluster {
     /// Restarts a server; returns when it is ready.
     pub fn start_server(&mut self, server: usize) {
         let address = self.addresses.servers[server];
-        let process =
-            launch(self.dir.path(), &self.cluster, self.network.as_ref(), address, server);
+        let process = launch(self.dir.path(), &self.cluster, self.network.as_ref(), address, server);
         self.servers[server] = Some(process);
     }
 
@@ -162,8 +158,7 @@ impl ChaosCluster {
     pub async fn leading_controllers(&self) -> usize {
         let begun = Instant::now();
         loop {
-            let (http, address) =
-                (&self.addresses.http, self.addresses.for_route(RequestRoute::Balancer));
+            let (http, address) = (&self.addresses.http, self.addresses.for_route(RequestRoute::Balancer));
             let lease = http::request(http, address, Method::GET, LEASE, &Value::Null).await;
             let holder = lease.ok().and_then(|lease| {
                 lease.body["spec"]["holderIdentity"].as_str().and_then(|who| who.parse().ok())

@@ -32,8 +32,7 @@ const WRITE_PACE: Duration = Duration::from_millis(25);
 const READ_PACE: Duration = Duration::from_millis(40);
 const ASK_PACE: Duration = Duration::from_millis(400);
 
-const WAYS: [RequestRoute; 3] =
-    [RequestRoute::Server(0), RequestRoute::Server(1), RequestRoute::Balancer];
+const WAYS: [RequestRoute; 3] = [RequestRoute::Server(0), RequestRoute::Server(1), RequestRoute::Balancer];
 
 /// State that all traffic clients share; clones refer to the same counters.
 #[derive(Clone, Default)]
@@ -72,8 +71,7 @@ impl ChaosTraffic {
     pub fn start(world: &ChaosCluster) -> Self {
         let shared = TrafficState::default();
         let mut numbers = 0..;
-        let mut client =
-            |via: RequestRoute| RecordingClient::new(world, numbers.next().unwrap(), via);
+        let mut client = |via: RequestRoute| RecordingClient::new(world, numbers.next().unwrap(), via);
         let mut working = JoinSet::new();
         for way in 0..WRITERS {
             working.spawn(write(client(WAYS[way % 3]), shared.clone()));
@@ -92,12 +90,10 @@ impl ChaosTraffic {
         let (until, end) = watch::channel(None);
         let mut following = JoinSet::new();
         for way in 0..FOLLOWERS {
-            let follower =
-                ContinuousWatcher::new(client(WAYS[way % 3]), CONFIG_MAPS, shared.clone());
+            let follower = ContinuousWatcher::new(client(WAYS[way % 3]), CONFIG_MAPS, shared.clone());
             following.spawn(follower.run(end.clone()));
         }
-        let follower =
-            ContinuousWatcher::new(client(RequestRoute::Server(1)), REQUESTS, shared.clone());
+        let follower = ContinuousWatcher::new(client(RequestRoute::Server(1)), REQUESTS, shared.clone());
         following.spawn(follower.run(end));
         let mut approving = JoinSet::new();
         let (eyes, hands) = (client(RequestRoute::Balancer), client(RequestRoute::Server(0)));
@@ -113,10 +109,8 @@ impl ChaosTraffic {
                 world.recorder.with(|history| {
                     let fresh = history.operations.iter().rev().take_while(|op| op.end > now);
                     fresh.into_iter().any(|op| {
-                        let written = matches!(
-                            op.outcome,
-                            OperationOutcome::Written(_) | OperationOutcome::Deleted
-                        );
+                        let written =
+                            matches!(op.outcome, OperationOutcome::Written(_) | OperationOutcome::Deleted);
                         op.via == RequestRoute::Server(server) && op.start > now && written
                     })
                 })

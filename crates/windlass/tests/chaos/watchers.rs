@@ -12,8 +12,8 @@ use crate::canonical::content;
 use crate::check::{BY_HAND, CONFIG_MAPS, REQUESTS, request_content};
 use crate::client::{RecordingClient, collection, version};
 use crate::history::{
-    ObservedEvent, OperationOutcome, OperationRequest, ReadVersion, RecordedWatch, RequestRoute,
-    Revision, WatchEnd, WatchEventKind, WatchStart,
+    ObservedEvent, OperationOutcome, OperationRequest, ReadVersion, RecordedWatch, RequestRoute, Revision,
+    WatchEnd, WatchEventKind, WatchStart,
 };
 use crate::http;
 use crate::traffic::TrafficState;
@@ -48,9 +48,7 @@ impl OpenWatch {
         let seconds = rand::random_range(2..8);
         let version = match from {
             WatchStart::Revision(from) => format!("resourceVersion={from}"),
-            WatchStart::State => {
-                "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned()
-            }
+            WatchStart::State => "sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
         };
         let path = format!(
             "{}?watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&{version}",
@@ -93,20 +91,17 @@ impl OpenWatch {
             Some("ADDED") => WatchEventKind::Added { key: key(), content: content() },
             Some("MODIFIED") => WatchEventKind::Modified { key: key(), content: content() },
             Some("DELETED") => WatchEventKind::Deleted { key: key(), content: content() },
-            Some("BOOKMARK") => {
-                match &object["metadata"]["annotations"]["k8s.io/initial-events-end"] {
-                    Value::Null => WatchEventKind::Bookmark,
-                    _ => WatchEventKind::InitialEnd,
-                }
-            }
+            Some("BOOKMARK") => match &object["metadata"]["annotations"]["k8s.io/initial-events-end"] {
+                Value::Null => WatchEventKind::Bookmark,
+                _ => WatchEventKind::InitialEnd,
+            },
             _ => {
                 assert_eq!(event["object"]["code"], 410, "a watch ends in {event}");
                 self.watch.end = WatchEnd::Gone;
                 return WatchStep::End;
             }
         };
-        let told =
-            ObservedEvent { at: client.recorder.now(), version: version(object).unwrap(), news };
+        let told = ObservedEvent { at: client.recorder.now(), version: version(object).unwrap(), news };
         self.watch.told.push(told);
         WatchStep::Told(event["object"].clone())
     }
@@ -144,8 +139,7 @@ impl ContinuousWatcher {
     pub async fn run(mut self, end: watch::Receiver<Option<[Revision; 2]>>) {
         let of_requests = self.resource == REQUESTS;
         let over = |position: Option<Revision>| {
-            let end =
-                end.borrow().map(|[maps, requests]| if of_requests { requests } else { maps });
+            let end = end.borrow().map(|[maps, requests]| if of_requests { requests } else { maps });
             end.zip(position).is_some_and(|(end, position)| position >= end)
         };
         while !over(self.position) {
@@ -289,10 +283,8 @@ impl CsrApprover {
             let content = request_content(true, None);
             let request = OperationRequest::Update { key: key.clone(), content, expect };
             let outcome = self.hands.request(request, &object).await;
-            let again = matches!(
-                outcome,
-                OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. }
-            );
+            let again =
+                matches!(outcome, OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. });
             if again {
                 self.hands.switch_route(next_route(self.hands.via));
                 self.waiting.insert(key, object);

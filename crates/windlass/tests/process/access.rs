@@ -46,7 +46,8 @@ fn a_user_gets_access_and_loses_it() {
     let admin = Kubectl::new();
     let alice = admin.with_kubeconfig(add_user(&admin, "alice", &["dev"]));
     let refused = alice.fails(&["get", "secrets"]);
-    let text = "User \"alice\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"";
+    let text =
+        "User \"alice\" cannot list resource \"secrets\" in API group \"\" in the namespace \"default\"";
     assert!(refused.contains(text), "{refused}");
     assert_eq!(
         can_i(&admin.kubeconfig, &["create", "cm", "--as", "alice", "--as-group", "dev"]),
@@ -139,17 +140,8 @@ fn a_service_account_uses_its_token() {
     let token = admin.ok(&["create", "token", "robot", "--duration=10m"]);
     let robot = admin.with_token(token.trim());
     let refused = robot.fails(&["get", "configmaps"]);
-    assert!(
-        refused.contains("User \"system:serviceaccount:default:robot\" cannot list"),
-        "{refused}"
-    );
-    admin.ok(&[
-        "create",
-        "rolebinding",
-        "robot",
-        "--clusterrole=view",
-        "--serviceaccount=default:robot",
-    ]);
+    assert!(refused.contains("User \"system:serviceaccount:default:robot\" cannot list"), "{refused}");
+    admin.ok(&["create", "rolebinding", "robot", "--clusterrole=view", "--serviceaccount=default:robot"]);
     robot.ok(&["get", "configmaps"]);
 
     let elsewhere = admin.ok(&["create", "token", "robot", "--audience=https://elsewhere.example"]);

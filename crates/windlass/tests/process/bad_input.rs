@@ -17,9 +17,7 @@ const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// The request head up to the headers that differ.
 fn head(method: &str, target: &str) -> String {
-    format!(
-        "{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n"
-    )
+    format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n")
 }
 
 /// Returns the status line of the response to raw bytes on a new connection; empty if there is
@@ -66,8 +64,7 @@ async fn flood(framing: &str, block: Bytes) {
     let before = server.memory_kib("VmHWM");
 
     let (mut from, mut to) = tokio::io::split(http.connect_tls().await.unwrap());
-    let request =
-        head("POST", CONFIG_MAPS) + "Content-Type: application/json\r\n" + framing + "\r\n";
+    let request = head("POST", CONFIG_MAPS) + "Content-Type: application/json\r\n" + framing + "\r\n";
     let sending = tokio::spawn(async move {
         let mut sent = 0_u64;
         if to.write_all(request.as_bytes()).await.is_ok() {
@@ -170,8 +167,7 @@ async fn cve_2022_3162_path_tricks() {
         b"*",
     ];
     for target in targets {
-        let target =
-            [b"GET ", *target, b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "].concat();
+        let target = [b"GET ", *target, b" HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "].concat();
         let request = [&target, ADMIN_TOKEN.as_bytes(), b"\r\n\r\n"].concat();
         let answer = send_raw(&http, &request).await;
         let shown = target.escape_ascii();
@@ -200,10 +196,7 @@ async fn cve_2022_23635_broken_requests() {
     for request in requests {
         let answer = send_raw(&http, request.as_bytes()).await;
         let shown: String = request.chars().take(80).collect();
-        assert!(
-            answer.is_empty() || matches!(status(&answer), 400..=499 | 505),
-            "{answer:?} to {shown:?}"
-        );
+        assert!(answer.is_empty() || matches!(status(&answer), 400..=499 | 505), "{answer:?} to {shown:?}");
     }
     assert_eq!(http.request(Method::GET, CONFIG_MAPS, Value::Null).await.0, 200);
 }
@@ -213,7 +206,8 @@ async fn broken_bodies() {
     let server = TestServer::start();
     let http = server.http();
     let mut connection = http.connect().await.unwrap();
-    let made = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there"}, "data": {"a": "b"}});
+    let made =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "there"}, "data": {"a": "b"}});
     assert_eq!(http.request(Method::POST, CONFIG_MAPS, made).await.0, 201);
 
     let (json, yaml) = ("application/json", "application/yaml");
@@ -241,31 +235,23 @@ async fn broken_bodies() {
     for (content_type, body, expected) in bodies {
         let body = Bytes::copy_from_slice(body);
         let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
-        let (status, answer) =
-            connection.send(Method::POST, CONFIG_MAPS, content_type, body).await.unwrap();
+        let (status, answer) = connection.send(Method::POST, CONFIG_MAPS, content_type, body).await.unwrap();
         assert_eq!(status, expected, "{answer} to {shown:?}");
         assert_eq!(answer["kind"], "Status", "{answer}");
     }
-    let (status, _) =
-        connection.send(Method::POST, CONFIG_MAPS, "text/plain", "a".into()).await.unwrap();
+    let (status, _) = connection.send(Method::POST, CONFIG_MAPS, "text/plain", "a".into()).await.unwrap();
     assert_eq!(status, 415);
 
     // One more than the limit of Kubernetes.
     let copies: Vec<Value> = (0..10_001)
         .map(|_| json!({"op": "copy", "from": "/data", "path": "/metadata/annotations"}))
         .collect();
-    let grow: Vec<Value> = (0..64)
-        .map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/n{n}")}))
-        .collect();
+    let grow: Vec<Value> =
+        (0..64).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/n{n}")})).collect();
     for patch in [copies, grow] {
         let body = Value::Array(patch).to_string().into();
         let (status, answer) = connection
-            .send(
-                Method::PATCH,
-                &format!("{CONFIG_MAPS}/there"),
-                "application/json-patch+json",
-                body,
-            )
+            .send(Method::PATCH, &format!("{CONFIG_MAPS}/there"), "application/json-patch+json", body)
             .await
             .unwrap();
         assert!(matches!(status, 400..=499), "{status}: {answer}");

@@ -41,8 +41,7 @@ fn a_bundle_is_applied_listed_and_asked_about() {
         assert!(said.contains(words), "{words} in\n{said}");
     }
     let said: Value =
-        serde_json::from_str(&windlass_ok(&admin, &["bundle", "status", "roots", "-o", "json"]))
-            .unwrap();
+        serde_json::from_str(&windlass_ok(&admin, &["bundle", "status", "roots", "-o", "json"])).unwrap();
     assert_eq!((&said["targets"], &said["outdated"]), (&said["upToDate"], &json!([])));
     assert_eq!(said["certificates"][0]["notAfter"], "2056-01-01T00:00:00Z");
     // Problems are reported with their location.
@@ -67,8 +66,7 @@ fn a_machine_s_store_is_a_package() {
     fs::write(&store, format!("{ROOT}{OTHER}")).unwrap();
     let from = store.to_str().unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_windlass"));
-    let made =
-        command.args(["trust", "package", "--from", from, "--edition", "7"]).output().unwrap();
+    let made = command.args(["trust", "package", "--from", from, "--edition", "7"]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     fs::write(&file, made.stdout).unwrap();
     let mut command = place.up_command("127.0.0.1:0");

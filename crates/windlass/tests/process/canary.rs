@@ -30,10 +30,8 @@ struct CanaryTokens {
 #[tokio::test(flavor = "multi_thread")]
 async fn cve_2019_11250_no_secret_is_ever_written_down() {
     let mut needles = CanaryStrings::default();
-    let tokens = CanaryTokens {
-        admin: needles.add_canary("admin token"),
-        alice: needles.add_canary("alice token"),
-    };
+    let tokens =
+        CanaryTokens { admin: needles.add_canary("admin token"), alice: needles.add_canary("alice token") };
     let mut server = start(&tokens);
     let mut client = CanaryClient { http: server.http_as("unused"), needles, findings: Vec::new() };
     for http2 in [false, true] {
@@ -144,10 +142,8 @@ impl CanaryClient {
         let accounts = "/api/v1/namespaces/default/serviceaccounts";
         let account = r#"{"metadata": {"name": "canary"}}"#;
         self.send(http2, &CanaryRequest::post(accounts, account).bearer(&tokens.admin)).await;
-        let request =
-            r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}"#;
-        let asked =
-            CanaryRequest::post(&format!("{accounts}/canary/token"), request).bearer(&tokens.admin);
+        let request = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}"#;
+        let asked = CanaryRequest::post(&format!("{accounts}/canary/token"), request).bearer(&tokens.admin);
         let (status, text) = self.send(http2, &asked).await;
         assert_eq!(status, 201, "{text}");
         let answer: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -23,8 +23,7 @@ fn request(name: &str, signer: &str) -> String {
 }
 
 fn bundle(name: &str, signer: &str) -> String {
-    let signer =
-        if signer.is_empty() { String::new() } else { format!("  signerName: {signer}\n") };
+    let signer = if signer.is_empty() { String::new() } else { format!("  signerName: {signer}\n") };
     let anchors = fixture("ca-p256.pem").replace('\n', "\n    ");
     format!(
         "apiVersion: certificates.k8s.io/v1\nkind: ClusterTrustBundle\nmetadata:\n  name: {name}\nspec:\n{signer}  \
@@ -40,13 +39,9 @@ fn requests_are_approved_and_denied() {
     }
     let row = |name: &str| {
         let table = admin.ok(&["get", "csr", name]);
-        let mut lines =
-            table.lines().map(|l| l.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
+        let mut lines = table.lines().map(|l| l.split_whitespace().map(str::to_owned).collect::<Vec<_>>());
         let (head, row) = (lines.next().unwrap(), lines.next().unwrap());
-        assert_eq!(
-            head,
-            ["NAME", "AGE", "SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION"]
-        );
+        assert_eq!(head, ["NAME", "AGE", "SIGNERNAME", "REQUESTOR", "REQUESTEDDURATION", "CONDITION"]);
         row.last().unwrap().clone()
     };
     assert_eq!(row("good"), "Pending");
@@ -60,8 +55,7 @@ fn requests_are_approved_and_denied() {
     // A decision cannot be changed.
     admin.fails(&["certificate", "deny", "good"]);
 
-    let status =
-        format!("{{\"status\":{{\"certificate\":\"{}\"}}}}", STANDARD.encode(fixture("leaf.pem")));
+    let status = format!("{{\"status\":{{\"certificate\":\"{}\"}}}}", STANDARD.encode(fixture("leaf.pem")));
     if admin.minor() >= 24 {
         let patch = ["patch", "csr", "good", "--subresource=status", "--type=merge", "-p", &status];
         admin.ok(&patch);
@@ -81,13 +75,7 @@ fn only_those_who_may_approve() {
         "--resource=certificatesigningrequests,certificatesigningrequests/approval",
     ];
     admin.ok(&role);
-    admin.ok(&[
-        "create",
-        "clusterrolebinding",
-        "requests",
-        "--clusterrole=requests",
-        "--user=alice",
-    ]);
+    admin.ok(&["create", "clusterrolebinding", "requests", "--clusterrole=requests", "--user=alice"]);
     let alice = admin.with_kubeconfig(add_user(&admin, "alice", &[]));
     let refused = alice.fails(&["certificate", "approve", "asked"]);
     let text = "user not permitted to approve requests with signerName \"example.com/people\"";
@@ -114,11 +102,9 @@ fn anchors_are_published_and_found() {
     let linked = "clustertrustbundle.certificates.k8s.io/example.com:people:v1";
     assert_eq!(found(&["--field-selector", "spec.signerName=example.com/people"]), [linked]);
     assert_eq!(found(&["-l", "use=live"]), [linked]);
-    let refused =
-        admin.fails_with(&bundle("wrong:name:x", "example.com/people"), &["create", "-f", "-"]);
+    let refused = admin.fails_with(&bundle("wrong:name:x", "example.com/people"), &["create", "-f", "-"]);
     assert!(refused.contains("example.com:people:"), "{refused}");
-    let generation =
-        ["get", "clustertrustbundle", "plain", "-o", "jsonpath={.metadata.generation}"];
+    let generation = ["get", "clustertrustbundle", "plain", "-o", "jsonpath={.metadata.generation}"];
     assert_eq!(admin.ok(&generation), "1");
     admin.ok(&["delete", "clustertrustbundle", "plain"]);
 }
@@ -134,8 +120,7 @@ fn the_kinds_explain_themselves() {
         let told = admin.ok(&["explain", field]);
         assert!(told.contains(word), "{field}: {told}");
     }
-    let older =
-        ["explain", "podcertificaterequest.spec", "--api-version=certificates.k8s.io/v1beta1"];
+    let older = ["explain", "podcertificaterequest.spec", "--api-version=certificates.k8s.io/v1beta1"];
     assert!(admin.ok(&older).contains("proofOfPossession"));
 }
 
@@ -153,8 +138,5 @@ fn a_feature_that_is_off_is_not_there() {
     let gates = "ClusterTrustBundle=false,ClusterTrustBundleProjection=true";
     let output = place.up_command("127.0.0.1:0").args(["--feature-gates", gates]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        !output.status.success() && told.contains("depends on features that are disabled"),
-        "{told}"
-    );
+    assert!(!output.status.success() && told.contains("depends on features that are disabled"), "{told}");
 }

@@ -20,19 +20,8 @@ fn json(admin: &Kubectl, args: &[&str]) -> Value {
 
 /// Starts `windlass issue` for a request of this name that nobody approves, and waits until the request exists.
 fn pending(admin: &Kubectl, name: &str) -> std::process::Child {
-    let args = [
-        "issue",
-        "--signer",
-        "example.com/a",
-        "--cn",
-        "a",
-        "--out",
-        name,
-        "--name",
-        name,
-        "--timeout",
-        "0",
-    ];
+    let args =
+        ["issue", "--signer", "example.com/a", "--cn", "a", "--out", name, "--name", name, "--timeout", "0"];
     let mut command = windlass(admin, &args);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until("the request exists", || {
@@ -70,10 +59,7 @@ fn commands_take_the_names_and_print_the_formats() {
     let data = place.data();
     let data = data.to_str().unwrap();
     let added = json(&admin, &["user", "add", "alice", "-o", "json", "--data-dir", data]);
-    assert_eq!(
-        (&added["name"], &added["kubeconfig"]),
-        (&"alice".into(), &"alice.kubeconfig".into())
-    );
+    assert_eq!((&added["name"], &added["kubeconfig"]), (&"alice".into(), &"alice.kubeconfig".into()));
     assert!(!place.path().join("json").exists() && place.path().join("alice.kubeconfig").exists());
     assert_eq!(json(&admin, &["can-i", "get", "pods", "-o", "json"])["allowed"], true);
     assert_eq!(json(&admin, &["version", "-o", "json"])["version"], env!("CARGO_PKG_VERSION"));
@@ -84,11 +70,9 @@ fn commands_take_the_names_and_print_the_formats() {
 
 /// Returns a kubeconfig with the contexts `first`, which is current, and `second`.
 fn two_contexts(first: &Kubectl, second: &Kubectl) -> Value {
-    let mut merged =
-        serde_json::json!({ "apiVersion": "v1", "kind": "Config", "current-context": "first" });
+    let mut merged = serde_json::json!({ "apiVersion": "v1", "kind": "Config", "current-context": "first" });
     for (name, admin) in [("first", first), ("second", second)] {
-        let text =
-            fs::read_to_string(admin.server.place().data().join("admin.kubeconfig")).unwrap();
+        let text = fs::read_to_string(admin.server.place().data().join("admin.kubeconfig")).unwrap();
         let read: Value = serde_saphyr::from_str(&text).unwrap();
         let context = serde_json::json!({
             "name": name, "context": { "cluster": name, "user": name, "namespace": name },
@@ -171,9 +155,8 @@ fn an_occupied_address_is_named() {
         let output = command.output().unwrap();
         let told = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{told}");
-        let wanted = format!(
-            "windlass: cannot listen on {address}: the address is in use by another process; "
-        );
+        let wanted =
+            format!("windlass: cannot listen on {address}: the address is in use by another process; ");
         let last = told.lines().last().unwrap();
         assert!(last.starts_with(&wanted) && last.ends_with(&format!("with {flag}")), "{told}");
     }
@@ -204,10 +187,8 @@ fn the_wrong_server_is_named_with_the_cause() {
         &["issue", "--signer", "example.com/a", "--cn", "a", "--out", "a"],
     ] {
         let told = windlass_fails(&admin, &[command, &["--kubeconfig", "wrong"]].concat());
-        let words = format!(
-            "https://{}: the server's certificate is signed by an unknown authority",
-            other.address
-        );
+        let words =
+            format!("https://{}: the server's certificate is signed by an unknown authority", other.address);
         let last = told.lines().last().unwrap();
         assert!(last.contains(&words), "{command:?}: {told}");
     }
@@ -217,18 +198,14 @@ fn the_wrong_server_is_named_with_the_cause() {
 fn a_missing_permission_is_logged_once_in_words() {
     let place = TestDataDir::new();
     let tokens = fs::read_to_string(place.path().join("tokens.csv")).unwrap();
-    fs::write(place.path().join("tokens.csv"), tokens + "weak-token,weak,weak-uid,\"nobodies\"\n")
-        .unwrap();
+    fs::write(place.path().join("tokens.csv"), tokens + "weak-token,weak,weak-uid,\"nobodies\"\n").unwrap();
     let server = server(place, [""; 0]);
     let weak = kubeconfig(&server, "weak", "weak-token");
     let flags = ["--leader-elect=false", "-v", "--controllers=csrcleaner"];
     let controllers = ControllersProcess::start(&server, &weak, "weak", flags);
-    wait_until("the watch is retried", || {
-        controllers.log().matches("still cannot watch").count() >= 3
-    });
+    wait_until("the watch is retried", || controllers.log().matches("still cannot watch").count() >= 3);
     let log = controllers.log();
-    let warned =
-        log.lines().filter(|line| line.contains("cannot watch; retrying")).collect::<Vec<_>>();
+    let warned = log.lines().filter(|line| line.contains("cannot watch; retrying")).collect::<Vec<_>>();
     let [warned] = warned.as_slice() else { panic!("{log}") };
     // The text format quotes values.
     let warned = warned.replace('\\', "");

@@ -59,9 +59,7 @@ fn wait_for_output(admin: &Kubectl, args: &[&str], good: impl Fn(&str) -> bool) 
 }
 
 fn issued(admin: &Kubectl, name: &str) {
-    wait_for_output(admin, &["get", "csr", name, "--no-headers"], |row| {
-        row.contains("Approved,Issued")
-    });
+    wait_for_output(admin, &["get", "csr", name, "--no-headers"], |row| row.contains("Approved,Issued"));
 }
 
 fn create(admin: &Kubectl, object: &Value) {
@@ -116,22 +114,16 @@ fn the_documented_role_is_enough() {
     wait_for_output(&admin, &["describe", "csr", "late"], |text| text.contains("SignerExpired"));
     write_ca(&folder, 3600);
     issued(&admin, "late");
-    wait_for_output(&admin, &["get", "events", "-o", "json"], |events| {
-        events.contains("SignerExpired")
-    });
+    wait_for_output(&admin, &["get", "events", "-o", "json"], |events| events.contains("SignerExpired"));
 
     // A serving certificate for a node that does not exist.
     let node = crate::signing::serving_request(&folder, "node-serving", "n1");
     admin.ok_with(&node, &["create", "-f", "-", "--as=system:node:n1", "--as-group=system:nodes"]);
-    wait_for_output(&admin, &["describe", "csr", "node-serving"], |text| {
-        text.contains("NodeNotFound")
-    });
+    wait_for_output(&admin, &["describe", "csr", "node-serving"], |text| text.contains("NodeNotFound"));
 
     // The root CA, before and after a change.
     let maps = ["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"];
-    wait_for_output(&admin, &["get", "configmaps", "-o", "name"], |names| {
-        names.contains("kube-root-ca.crt")
-    });
+    wait_for_output(&admin, &["get", "configmaps", "-o", "name"], |names| names.contains("kube-root-ca.crt"));
     let bundles = ["get", "clustertrustbundles", "-o", "name"];
     let old = wait_for_output(&admin, &bundles, |names| names.contains("kube-apiserver-serving"));
     let new = authority("new root", -60, 3600).certificate().to_pem();
@@ -151,9 +143,7 @@ fn the_documented_role_is_enough() {
         }),
     );
     admin.ok(&["wait", "--for=condition=Synced", "bundle/roots", "--timeout=30s"]);
-    wait_for_output(&admin, &["get", "events", "-o", "json"], |events| {
-        events.contains("\"Synced\"")
-    });
+    wait_for_output(&admin, &["get", "events", "-o", "json"], |events| events.contains("\"Synced\""));
     let nothing = r#"{"spec": {"target": null}}"#;
     admin.ok(&["patch", "bundle", "roots", "--type=merge", "--patch", nothing]);
     wait_for_output(&admin, &["get", "configmaps", "-o", "name"], |names| !names.contains("roots"));

@@ -57,10 +57,7 @@ impl ControllersProcess {
 }
 
 /// Starts `windlass server` with a data directory.
-pub fn server<F: AsRef<OsStr>>(
-    place: TestDataDir,
-    flags: impl IntoIterator<Item = F>,
-) -> TestServer {
+pub fn server<F: AsRef<OsStr>>(place: TestDataDir, flags: impl IntoIterator<Item = F>) -> TestServer {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command
         .args(["server", "--listen", "127.0.0.1:0", "--data-dir"])

@@ -27,14 +27,11 @@ const FOLLOWERS: usize = 3;
 async fn kill_repeatedly() {
     let rounds = if long() { 200 } else { 20 };
     let mut server = TestServer::start();
-    let namespace =
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-    let (status, answer) =
-        server.http().request(Method::POST, "/api/v1/namespaces", namespace).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
+    let (status, answer) = server.http().request(Method::POST, "/api/v1/namespaces", namespace).await;
     assert_eq!(status, 201, "{answer}");
     let (start, _) = list(&server.http()).await;
-    let mut followers: Vec<ResumingWatcher> =
-        (0..FOLLOWERS).map(|_| ResumingWatcher::from(start)).collect();
+    let mut followers: Vec<ResumingWatcher> = (0..FOLLOWERS).map(|_| ResumingWatcher::from(start)).collect();
     let mut history = CrashHistory::new(start);
 
     for round in 0..rounds {
@@ -44,13 +41,10 @@ async fn kill_repeatedly() {
         // A deliberate sleep: the moment of the kill is varied.
         sleep(Duration::from_millis(rand::rng().random_range(50..600))).await;
         let place = server.kill();
-        for life in
-            timeout(PATIENCE, writers.join_all()).await.expect("writers end with the server")
-        {
+        for life in timeout(PATIENCE, writers.join_all()).await.expect("writers end with the server") {
             history.add(life);
         }
-        followers =
-            timeout(PATIENCE, following.join_all()).await.expect("watches end with the server");
+        followers = timeout(PATIENCE, following.join_all()).await.expect("watches end with the server");
         for follower in &mut followers {
             history.observe(follower.fresh());
         }
@@ -79,11 +73,7 @@ async fn kill_repeatedly() {
     assert!(history.acknowledged() > rounds, "only {} writes: no load", history.acknowledged());
 }
 
-fn start_writers(
-    http: &HttpClient,
-    round: usize,
-    floor: u64,
-) -> JoinSet<Vec<history::ObjectLifetime>> {
+fn start_writers(http: &HttpClient, round: usize, floor: u64) -> JoinSet<Vec<history::ObjectLifetime>> {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let prefix = format!("w{writer}-{round}");

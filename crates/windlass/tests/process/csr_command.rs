@@ -63,20 +63,16 @@ fn requests_are_listed_shown_and_decided() {
     assert!(wide.contains("CERTIFICATE\n") && wide.contains("ECDSA P-256"), "{wide}");
 
     let shown = windlass_ok(&admin, &["csr", "show", "good"]);
-    for words in
-        ["Requested by:        kubernetes-admin", "ECDSA P-256", "Approved True", "Checked"]
-    {
+    for words in ["Requested by:        kubernetes-admin", "ECDSA P-256", "Approved True", "Checked"] {
         assert!(shown.contains(words), "{words} in\n{shown}");
     }
     let json: Value =
         serde_json::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "json"])).unwrap();
     let yaml: Value =
-        serde_saphyr::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "yaml"]))
-            .unwrap();
+        serde_saphyr::from_str(&windlass_ok(&admin, &["csr", "show", "good", "-o", "yaml"])).unwrap();
     assert_eq!(json, yaml);
     assert_eq!((&json["state"], &json["expirationSeconds"]), (&"Approved".into(), &3600.into()));
-    let all: Value =
-        serde_json::from_str(&windlass_ok(&admin, &["csr", "list", "-o", "json"])).unwrap();
+    let all: Value = serde_json::from_str(&windlass_ok(&admin, &["csr", "list", "-o", "json"])).unwrap();
     assert_eq!(all["items"][1], json);
 }
 
@@ -113,8 +109,7 @@ fn trouble_takes_one_line() {
     fs::write(place.join("dead"), dead).unwrap();
     fs::write(place.join("rubbish"), "no kubeconfig\n").unwrap();
     let lines: Vec<&str> = text.lines().filter(|line| !line.contains("client-")).collect();
-    fs::write(place.join("nobody"), lines.join("\n").replace("  user:\n", "  user: {token: x}\n"))
-        .unwrap();
+    fs::write(place.join("nobody"), lines.join("\n").replace("  user:\n", "  user: {token: x}\n")).unwrap();
     for (file, words) in [
         ("missing", "cannot use missing: No such file"),
         ("rubbish", "cannot use rubbish: "),
@@ -122,18 +117,13 @@ fn trouble_takes_one_line() {
         ("nobody", "the server rejected the credentials"),
     ] {
         let issue = ["issue", "--signer", "example.com/a", "--cn", "a", "--out", "a"];
-        for command in
-            [&["csr", "list"][..], &["csr", "show", "a"], &["csr", "approve", "a"], &issue]
-        {
+        for command in [&["csr", "list"][..], &["csr", "show", "a"], &["csr", "approve", "a"], &issue] {
             let mut child = windlass(&admin, &[command, &["--kubeconfig", file]].concat());
             let mut child = child.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             let status = wait(&mut child, PATIENCE).expect("it gives up");
             let told = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
             assert_eq!(status.code(), Some(1), "{told}");
-            assert!(
-                told.lines().count() == 1 && told.contains(words),
-                "{file} {command:?}: {told}"
-            );
+            assert!(told.lines().count() == 1 && told.contains(words), "{file} {command:?}: {told}");
         }
         assert!(!place.join("a").exists(), "{file}");
     }

@@ -51,8 +51,7 @@ fn the_page_is_right() {
 fn a_bad_file_is_refused_at_the_start_by_its_place() {
     let place = TestDataDir::new();
     let file = place.path().join("signers.yaml");
-    fs::write(&file, code_block("yaml", 0).replace("maxDuration: 2160h", "maxDuration: \"24\""))
-        .unwrap();
+    fs::write(&file, code_block("yaml", 0).replace("maxDuration: 2160h", "maxDuration: \"24\"")).unwrap();
     let said = format!(
         "{}:13:18: signers[0].requests.maxDuration: \"24\" is not a duration; use a number and a unit, such as 24h",
         file.display()

@@ -54,8 +54,7 @@ async fn send_anonymous_requests(http: &HttpClient, numbers: std::ops::Range<usi
         "/nothing",
     ];
     let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
-    let body =
-        format!("{{\"metadata\":{{\"name\":\"x\"}},\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(1_000));
+    let body = format!("{{\"metadata\":{{\"name\":\"x\"}},\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(1_000));
     for number in numbers {
         let path = ROUTES[number % ROUTES.len()];
         let method = &methods[number / ROUTES.len() % methods.len()];
@@ -232,12 +231,8 @@ async fn cve_2022_23635_bytes_that_mean_nothing() {
             0 => noise,
             1 => [frames::PREFACE, &noise].concat(),
             2 => [frames::PREFACE, &frames::settings(), &frame].concat(),
-            _ => [
-                b"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ",
-                &*noise,
-                b"\r\n\r\n",
-            ]
-            .concat(),
+            _ => [b"GET /api HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ", &*noise, b"\r\n\r\n"]
+                .concat(),
         };
         let _ = stream.write_all(&sent).await;
         let _ = stream.shutdown().await;

@@ -11,8 +11,7 @@ use windlass_testkit::HttpClient;
 use crate::controllers::{ControllersProcess, server};
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 
-const LEASE: &str =
-    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 
 /// Lease duration, shorter than the default: for this long after its last renewal, no other process
 /// may hold it.
@@ -103,10 +102,7 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
 fn mistakes_in_flags_are_told_before_anything_is_asked() {
     for (flags, words) in [
         (vec!["--cluster-signing-legacy-unknown-cert-file=c"], "cannot specify cert without key"),
-        (
-            vec!["--leader-elect-renew-deadline=15s"],
-            "leaseDuration must be greater than renewDeadline",
-        ),
+        (vec!["--leader-elect-renew-deadline=15s"], "leaseDuration must be greater than renewDeadline"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_windlass"))
             .args(["controllers", "--kubeconfig", "/nowhere"])

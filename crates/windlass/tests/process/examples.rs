@@ -50,8 +50,7 @@ fn every_example_is_valid() {
         let kind = document["kind"].as_str().unwrap().to_owned();
         match kind.as_str() {
             "Signers" => {
-                let checked =
-                    windlass_ok(&admin, &["signer", "check", "--files-only", "--signers", path]);
+                let checked = windlass_ok(&admin, &["signer", "check", "--files-only", "--signers", path]);
                 assert!(checked.contains("will be created at start"), "{path}: {checked}");
             }
             "Projections" => {

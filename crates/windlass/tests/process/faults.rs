@@ -64,11 +64,7 @@ fn ended_for_a_reason(server: &mut TestServer, outcome: &WriteOutcomes) {
 }
 
 /// Injects `fault` into the n-th of `calls` for increasing n, and checks the state after a restart.
-async fn inject_each_call(
-    calls: &str,
-    fault: &str,
-    check: impl Fn(&mut TestServer, &WriteOutcomes),
-) {
+async fn inject_each_call(calls: &str, fault: &str, check: impl Fn(&mut TestServer, &WriteOutcomes)) {
     let rounds = if long() { 40 } else { 4 };
     // Each write makes at least one of the calls, so that every round triggers its fault.
     let writes = rounds + 4;

@@ -15,8 +15,8 @@ use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
     AltNames, CertificateAuthority, CertificateRequest, CertificateTemplate, CertificateUsages,
-    ForeignCertificate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, Validity,
-    build_csr, issue_certificate, parse_certificate_blocks, pem,
+    ForeignCertificate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, Validity, build_csr,
+    issue_certificate, parse_certificate_blocks, pem,
 };
 
 use crate::access::add_user;
@@ -164,8 +164,7 @@ fn a_client_certificate_logs_in() {
 
     // Renewed in place with a new key; the kubeconfig refers to the files and still works.
     let before = set(&dir);
-    let told =
-        windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
+    let told = windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
     assert!(told.contains("O=dev, CN=alice, expires ") && told.contains("request: "), "{told}");
     let after = set(&dir);
     assert_ne!(before["tls.key"], after["tls.key"]);
@@ -180,9 +179,7 @@ fn a_client_certificate_logs_in() {
 #[test]
 fn every_kind_of_key_is_certified() {
     let admin = Kubectl::new();
-    for (flag, told) in
-        [("ecdsa-p384", "ECDSA P-384"), ("rsa-3072", "RSA 3072"), ("ed25519", "Ed25519")]
-    {
+    for (flag, told) in [("ecdsa-p384", "ECDSA P-384"), ("rsa-3072", "RSA 3072"), ("ed25519", "Ed25519")] {
         let args = [
             "issue",
             "--signer",
@@ -268,8 +265,7 @@ fn a_certificate_for_another_key_is_not_used() {
         eprintln!("this kubectl cannot write a status");
         return;
     }
-    let args =
-        ["issue", "--signer", "example.com/web", "--cn", "a", "--out", "a", "--name", "mine"];
+    let args = ["issue", "--signer", "example.com/web", "--cn", "a", "--out", "a", "--name", "mine"];
     let mut waiting = PendingIssue::start(&admin, &args);
     assert_eq!(waiting.request(), "mine");
     let again = windlass_fails(&admin, &[&args[..5], &["--out", "b", "--name", "mine"]].concat());
@@ -327,20 +323,10 @@ fn authority() -> CertificateAuthority {
 /// Issues the certificate of a request; returns it with that of the CA.
 fn signed(admin: &Kubectl, name: &str, ca: &CertificateAuthority) -> String {
     let now = OffsetDateTime::now_utc();
-    signed_for(
-        admin,
-        name,
-        ca,
-        Validity::new(now - Duration::MINUTE, now + Duration::HOUR).unwrap(),
-    )
+    signed_for(admin, name, ca, Validity::new(now - Duration::MINUTE, now + Duration::HOUR).unwrap())
 }
 
-fn signed_for(
-    admin: &Kubectl,
-    name: &str,
-    ca: &CertificateAuthority,
-    validity: Validity,
-) -> String {
+fn signed_for(admin: &Kubectl, name: &str, ca: &CertificateAuthority, validity: Validity) -> String {
     let object = admin.json(&["get", "csr", name]);
     let text = STANDARD.decode(object["spec"]["request"].as_str().unwrap()).unwrap();
     let request = CertificateRequest::from_pem(&text).unwrap();
@@ -376,10 +362,8 @@ fn kubectl_alone_gets_a_certificate() {
     let file = |name: &str| path(&admin, name).to_str().unwrap().to_owned();
     fs::write(file("tls.key"), key.to_pem().unwrap().as_bytes()).unwrap();
     fs::write(file("tls.crt"), certificate).unwrap();
-    let [tls_crt, tls_key] = [
-        format!("--client-certificate={}", file("tls.crt")),
-        format!("--client-key={}", file("tls.key")),
-    ];
+    let [tls_crt, tls_key] =
+        [format!("--client-certificate={}", file("tls.crt")), format!("--client-key={}", file("tls.key"))];
     admin.ok(&["config", "set-credentials", "dora", &tls_crt, &tls_key]);
     let refused = admin.fails(&["--user", "dora", "get", "secrets"]);
     assert!(refused.contains("User \"dora\" cannot list resource \"secrets\""), "{refused}");
@@ -462,8 +446,7 @@ fn killed_at_any_time_there_is_a_whole_set() {
     for round in 0..24 {
         let before = set(&dir);
         let current = fs::read_link(dir.join("..data")).unwrap();
-        let mut waiting =
-            PendingIssue::start(&admin, &["issue", "--renew", "--approve", "--out", "bob"]);
+        let mut waiting = PendingIssue::start(&admin, &["issue", "--renew", "--approve", "--out", "bob"]);
         let mut spin = |reached: &dyn Fn() -> bool| {
             while !reached() && waiting.child.try_wait().unwrap().is_none() {
                 thread::yield_now();
@@ -488,13 +471,8 @@ fn killed_at_any_time_there_is_a_whole_set() {
 #[test]
 fn missing_approval_permission_is_reported_while_waiting() {
     let admin = Kubectl::new();
-    let asks = [
-        "create",
-        "clusterrole",
-        "asks",
-        "--verb=create,get",
-        "--resource=certificatesigningrequests",
-    ];
+    let asks =
+        ["create", "clusterrole", "asks", "--verb=create,get", "--resource=certificatesigningrequests"];
     admin.ok(&asks);
     admin.ok(&["create", "clusterrolebinding", "asks", "--clusterrole=asks", "--user=alice"]);
     let alice = admin.with_kubeconfig(add_user(&admin, "alice", &[]));
@@ -503,12 +481,8 @@ fn missing_approval_permission_is_reported_while_waiting() {
     // Without permission to watch, the command polls.
     let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["one"]].concat());
     let told = waiting.wait_for_line("missing permission to");
-    let both =
-        format!("\"update certificatesigningrequests/approval\" and \"approve signers {CLIENT}\"");
-    assert!(
-        told.contains(&both) && told.contains("leaving it for an authorized approver"),
-        "{told}"
-    );
+    let both = format!("\"update certificatesigningrequests/approval\" and \"approve signers {CLIENT}\"");
+    assert!(told.contains(&both) && told.contains("leaving it for an authorized approver"), "{told}");
     let name = waiting.request();
     admin.ok(&["certificate", "approve", &name]);
     let (good, said) = waiting.end();

@@ -62,8 +62,7 @@ async fn typed_api_requests_work() {
     let patched = api.patch("a", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     assert_eq!(patched.labels()["app"], "test");
     let apply = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"more": "yes"}});
-    let applied =
-        api.patch("a", &PatchParams::apply("tester"), &Patch::Apply(apply)).await.unwrap();
+    let applied = api.patch("a", &PatchParams::apply("tester"), &Patch::Apply(apply)).await.unwrap();
     assert_eq!(applied.data.unwrap().len(), 2);
 
     let labelled = ListParams::default().labels("app=test");
@@ -108,9 +107,8 @@ async fn watcher_with_a_streaming_list() {
 async fn check_watcher(config: watcher::Config) {
     let server = TestServer::start();
     let api: Api<Secret> = Api::default_namespaced(kube_client(&server).await);
-    let secret = |name: &str| -> Secret {
-        serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
-    };
+    let secret =
+        |name: &str| -> Secret { serde_json::from_value(json!({"metadata": {"name": name}})).unwrap() };
     let post = PostParams::default();
     api.create(&post, &secret("before")).await.unwrap();
     let mut events = pin!(watcher(api.clone(), config));
@@ -146,8 +144,7 @@ async fn reflector_keeps_a_copy() {
     }));
     timeout(PATIENCE, reader.wait_until_ready()).await.expect("an empty list is a list").unwrap();
     let made: Secret =
-        serde_json::from_value(json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}}))
-            .unwrap();
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}})).unwrap();
     let made = api.create(&PostParams::default(), &made).await.unwrap();
     let mut touched = async || timeout(PATIENCE, told.recv()).await.expect("an event");
     assert_eq!(touched().await.as_deref(), Some("a"));
@@ -166,14 +163,13 @@ async fn reflector_keeps_a_copy() {
 async fn controller_reacts() {
     let server = TestServer::start();
     let api: Api<ConfigMap> = Api::default_namespaced(kube_client(&server).await);
-    let answer =
-        async |object: Arc<ConfigMap>, api: Arc<Api<ConfigMap>>| -> Result<Action, kube::Error> {
-            if value(&object) == "question" {
-                let patch = Patch::Merge(json!({"data": {"value": "answer"}}));
-                api.patch(&object.name_any(), &PatchParams::default(), &patch).await?;
-            }
-            Ok(Action::await_change())
-        };
+    let answer = async |object: Arc<ConfigMap>, api: Arc<Api<ConfigMap>>| -> Result<Action, kube::Error> {
+        if value(&object) == "question" {
+            let patch = Patch::Merge(json!({"data": {"value": "answer"}}));
+            api.patch(&object.name_any(), &PatchParams::default(), &patch).await?;
+        }
+        Ok(Action::await_change())
+    };
     let config = watcher::Config::default().labels("ask=yes");
     let controller = Controller::new(api.clone(), config).run(
         answer,
@@ -196,8 +192,7 @@ async fn controller_reacts() {
 async fn lease() {
     let server = TestServer::start();
     let api: Api<Lease> = Api::default_namespaced(kube_client(&server).await);
-    let renewed_at =
-        |second: i64| MicroTime(Timestamp::new(1_700_000_000 + second, 123_456_000).unwrap());
+    let renewed_at = |second: i64| MicroTime(Timestamp::new(1_700_000_000 + second, 123_456_000).unwrap());
     let taken = Lease {
         metadata: ObjectMeta { name: Some("leader".to_owned()), ..ObjectMeta::default() },
         spec: Some(LeaseSpec {

@@ -45,11 +45,8 @@ impl Kubectl {
         let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
         let anonymous: Vec<&str> = text.lines().filter(|line| !line.contains("client-")).collect();
         let somebody = self.with_kubeconfig(self.home.path().join("anonymous.kubeconfig"));
-        std::fs::write(
-            &somebody.kubeconfig,
-            anonymous.join("\n").replace("  user:\n", "  user: {}\n"),
-        )
-        .unwrap();
+        std::fs::write(&somebody.kubeconfig, anonymous.join("\n").replace("  user:\n", "  user: {}\n"))
+            .unwrap();
         Self { token: Some(token.to_owned()), ..somebody }
     }
 
@@ -123,9 +120,7 @@ impl Kubectl {
 
 /// Returns a ConfigMap manifest with one key.
 fn manifest(name: &str, key: &str, value: &str) -> String {
-    format!(
-        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  {key}: \"{value}\"\n"
-    )
+    format!("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {name}\ndata:\n  {key}: \"{value}\"\n")
 }
 
 /// Returns the columns of the header line.
@@ -261,7 +256,8 @@ fn patches_of_three_kinds() {
     assert_eq!(merged, "configmap/patched patched\n");
     let nothing = patch("configmap", "patched", "merge", r#"{"data":{"c":"3"}}"#);
     assert_eq!(nothing, "configmap/patched patched (no change)\n");
-    let json = r#"[{"op":"test","path":"/data/b","value":"2"},{"op":"move","from":"/data/b","path":"/data/d"}]"#;
+    let json =
+        r#"[{"op":"test","path":"/data/b","value":"2"},{"op":"move","from":"/data/b","path":"/data/d"}]"#;
     patch("configmap", "patched", "json", json);
     let data = kubectl.json(&["get", "configmap", "patched"])["data"].clone();
     assert_eq!(data, serde_json::json!({"c": "3", "d": "2"}));
@@ -304,28 +300,16 @@ fn wait_for_a_value_and_for_the_end() {
     if kubectl.minor() >= 23 {
         thread::scope(|scope| {
             let condition = "--for=jsonpath={.data.state}=done";
-            let waiting =
-                scope.spawn(|| kubectl.ok(&["wait", condition, "configmap/job", "--timeout=30s"]));
-            kubectl.ok(&[
-                "patch",
-                "configmap",
-                "job",
-                "--type=merge",
-                "-p",
-                r#"{"data":{"state":"done"}}"#,
-            ]);
+            let waiting = scope.spawn(|| kubectl.ok(&["wait", condition, "configmap/job", "--timeout=30s"]));
+            kubectl.ok(&["patch", "configmap", "job", "--type=merge", "-p", r#"{"data":{"state":"done"}}"#]);
             assert_eq!(waiting.join().unwrap(), "configmap/job condition met\n");
         });
     } else {
         // Printed, because a skipped part of the test must not look like one that passed.
-        eprintln!(
-            "kubectl 1.{} cannot wait for a value; only the end is waited for",
-            kubectl.minor()
-        );
+        eprintln!("kubectl 1.{} cannot wait for a value; only the end is waited for", kubectl.minor());
     }
     thread::scope(|scope| {
-        let waiting =
-            scope.spawn(|| kubectl.ok(&["wait", "--for=delete", "configmap/job", "--timeout=30s"]));
+        let waiting = scope.spawn(|| kubectl.ok(&["wait", "--for=delete", "configmap/job", "--timeout=30s"]));
         kubectl.ok(&["delete", "configmap", "job"]);
         waiting.join().unwrap();
     });
@@ -364,9 +348,7 @@ fn get_watch_sees_events() {
 fn discovery_and_version() {
     let kubectl = Kubectl::new();
     let resources = kubectl.ok(&["api-resources", "--no-headers", "-o", "wide"]);
-    for resource in
-        ["configmaps", "leases", "nodes", "csidrivers", "runtimeclasses", "resourceslices"]
-    {
+    for resource in ["configmaps", "leases", "nodes", "csidrivers", "runtimeclasses", "resourceslices"] {
         let found = resources.lines().any(|line| line.split_whitespace().next() == Some(resource));
         assert!(found, "{resource} in\n{resources}");
     }
@@ -388,17 +370,8 @@ fn a_pod_and_its_wide_columns() {
     let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: web\nspec:\n  containers:\n  - name: web\n    image: example.com/web:1\n    volumeMounts:\n    - {name: all, mountPath: /all}\n  volumes:\n  - name: all\n    projected:\n      defaultMode: 0640\n      sources:\n      - configMap: {name: web}\n      - downwardAPI:\n          items:\n          - {path: name, fieldRef: {fieldPath: metadata.name}}\n";
     kubectl.ok_with(pod, &["create", "-f", "-"]);
     let table = kubectl.ok(&["get", "pods", "-o", "wide"]);
-    let expected = [
-        "NAME",
-        "READY",
-        "STATUS",
-        "RESTARTS",
-        "AGE",
-        "IP",
-        "NODE",
-        "NOMINATED NODE",
-        "READINESS GATES",
-    ];
+    let expected =
+        ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "NOMINATED NODE", "READINESS GATES"];
     assert_eq!(columns(&table), expected);
     let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row[..3], ["web", "0/1", "Pending"], "{table}");
@@ -422,8 +395,7 @@ fn a_deleted_namespace_takes_its_content_along() {
     kubectl.ok(&["create", "namespace", "short"]);
     kubectl.ok(&["create", "configmap", "inside", "-n", "short"]);
     kubectl.ok(&["create", "secret", "generic", "inside", "-n", "short"]);
-    let account =
-        ["get", "serviceaccount", "default", "-n", "short", "--ignore-not-found", "-o", "name"];
+    let account = ["get", "serviceaccount", "default", "-n", "short", "--ignore-not-found", "-o", "name"];
     let asked = Instant::now();
     while kubectl.ok(&account).is_empty() {
         assert!(asked.elapsed() < PATIENCE, "no default service account");

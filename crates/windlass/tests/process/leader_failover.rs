@@ -16,8 +16,7 @@ use crate::controllers::{ControllersProcess, kubeconfig, server, signing_flags};
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 use crate::traffic::IssuanceTraffic;
 
-const LEASE: &str =
-    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 const ROUNDS: usize = 20;
 const CLIENTS: usize = 4;
 /// Delay between two requests of a client, which leaves CPU time for the leaders.

@@ -184,10 +184,9 @@ async fn a_damaged_database_is_named() {
     ];
     for (what, damage) in damages {
         damage(&mut File::options().write(true).open(&file).unwrap(), length);
-        for output in [
-            expect_start_failure(place.up_command("127.0.0.1:0")),
-            store(&["check"], Some(&place.data())),
-        ] {
+        for output in
+            [expect_start_failure(place.up_command("127.0.0.1:0")), store(&["check"], Some(&place.data()))]
+        {
             let complaint = stderr(&output);
             assert!(!output.status.success(), "{what}: {complaint}");
             assert!(complaint.contains("windlass.db"), "{what}: {complaint}");

@@ -11,8 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_pki::{
-    AltNames, CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject,
-    PrivateKey, Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
+    AltNames, CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject, PrivateKey,
+    Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
 };
 use windlass_testkit::{ChildProcess, HttpClient, poll_until as wait_until};
 
@@ -110,10 +110,7 @@ fn wait_until_ready(admin: &Kubectl) -> Value {
         let node = nodes["items"].as_array().unwrap().iter().find(|node| {
             let conditions = node["status"]["conditions"].as_array();
             node["metadata"]["name"] == "n1"
-                && conditions
-                    .into_iter()
-                    .flatten()
-                    .any(|c| c["type"] == "Ready" && c["status"] == "True")
+                && conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
         });
         node.cloned()
     })
@@ -161,9 +158,8 @@ fn a_machine_joins_by_the_printed_command_and_stays() {
         assert!(said.contains(line), "{said}");
     }
     let metrics = page(node.listens()[0], "/metrics");
-    let ttl = metrics
-        .lines()
-        .find_map(|line| line.strip_prefix("kubelet_certificate_manager_client_ttl_seconds "));
+    let ttl =
+        metrics.lines().find_map(|line| line.strip_prefix("kubelet_certificate_manager_client_ttl_seconds "));
     assert!(ttl.unwrap().parse::<i64>().unwrap() > 300 * 24 * 3600, "{metrics}");
     node.stop();
     let said = status(&admin, &[]);
@@ -177,24 +173,19 @@ fn a_joined_node_needs_no_token_and_survives_server_restarts() {
     let admin = Kubectl::new();
     let node = NodeAgentProcess::join(&admin, "");
     wait_until_ready(&admin);
-    let tokens: Value =
-        serde_json::from_str(&windlass_ok(&admin, &["token", "list", "-o", "json"])).unwrap();
+    let tokens: Value = serde_json::from_str(&windlass_ok(&admin, &["token", "list", "-o", "json"])).unwrap();
     windlass_ok(&admin, &["token", "delete", tokens["items"][0]["id"].as_str().unwrap()]);
     let before = wait_until("no heartbeat", || heartbeat(&admin));
     node.stop();
     let node = NodeAgentProcess::restart(&admin, "");
-    wait_until("no heartbeat without the token", || {
-        heartbeat(&admin).filter(|beat| *beat > before)
-    });
+    wait_until("no heartbeat without the token", || heartbeat(&admin).filter(|beat| *beat > before));
     assert_eq!(requests(&admin), 1, "nothing was asked for again");
 
     // A restart of the server barely affects the node.
     let Kubectl { server, .. } = admin;
     let server = std::sync::Arc::into_inner(server).unwrap();
     let place: TestDataDir = server.kill();
-    wait_until("it does not miss the server", || {
-        node.log_text().contains("cannot report").then_some(())
-    });
+    wait_until("it does not miss the server", || node.log_text().contains("cannot report").then_some(()));
     let admin = Kubectl::with_server(place.start());
     let now = OffsetDateTime::now_utc();
     let now = now.format(&time::format_description::well_known::Rfc3339).unwrap();
@@ -236,8 +227,7 @@ fn a_request_that_nobody_approves_is_told_of_and_found_again() {
 #[test]
 fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
     let admin = Kubectl::new();
-    let made: Value =
-        serde_json::from_str(&windlass_ok(&admin, &["token", "create", "-o", "json"])).unwrap();
+    let made: Value = serde_json::from_str(&windlass_ok(&admin, &["token", "create", "-o", "json"])).unwrap();
     windlass_ok(&admin, &["token", "delete", made["id"].as_str().unwrap()]);
     let node = NodeAgentProcess::join_with(&admin, made["command"].as_str().unwrap(), "");
     let problem = wait_for_status(&admin, "it finds nothing wrong", |status| {
@@ -264,8 +254,7 @@ fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
 /// Returns a client certificate near its expiry, or an expired one if none is `left`.
 fn old_certificate(data: &Path, left: time::Duration) -> String {
     let read = |name: &str| fs::read(data.join("pki").join(name)).unwrap();
-    let authority =
-        CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
+    let authority = CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
     let key = PrivateKey::generate().unwrap();
     let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
     let now = OffsetDateTime::now_utc();
@@ -371,9 +360,7 @@ fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
         assert!(advice.contains(part), "{part}: {advice}");
     }
     fs::write(&bootstrap, kept).unwrap();
-    wait_for_status(&admin, "it does not come back", |status| {
-        status["certificates"][0]["stored"] == 1
-    });
+    wait_for_status(&admin, "it does not come back", |status| status["certificates"][0]["stored"] == 1);
     wait_until_ready(&admin);
     node.stop();
 }
@@ -395,9 +382,7 @@ fn a_kubelets_node_is_left_to_it() {
     let before = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
 
     let node = NodeAgentProcess::join(&admin, "--rotate-server-certificates --node-ip 192.0.2.7");
-    wait_for_status(&admin, "it does not see the kubelet", |status| {
-        status["server"]["kubelet"] == true
-    });
+    wait_for_status(&admin, "it does not see the kubelet", |status| status["server"]["kubelet"] == true);
     // Its names come from the kubelet's registration.
     let waits = wait_for_status(&admin, "it does not ask", |status| {
         status["certificates"][1]["activity"]["state"] == "Waiting"
@@ -448,10 +433,7 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
     wait_for_status(&admin, "no serving certificate", |s| s["certificates"][1]["held"].is_object());
     let ca = admin.server.place().data().join("pki/kubelet-serving-ca.crt");
     let address = node.listens()[0];
-    assert!(
-        HttpClient::new(address, &ca, "").connect_tls().await.is_err(),
-        "it is not for this address"
-    );
+    assert!(HttpClient::new(address, &ca, "").connect_tls().await.is_err(), "it is not for this address");
     let port = admin.json(&["get", "node", "n1"]);
     let port = port["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].clone();
     assert_eq!(port, address.port());
@@ -473,8 +455,7 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
         names.is_some_and(|names| names.len() == 2)
     });
     let address = node.listens()[0];
-    let answer =
-        HttpClient::new(address, &ca, "").request(Method::GET, "/healthz", Value::Null).await;
+    let answer = HttpClient::new(address, &ca, "").request(Method::GET, "/healthz", Value::Null).await;
     assert_eq!(answer, (200, Value::String("ok".into())));
     node.stop();
 }
@@ -502,9 +483,7 @@ fn an_agent_that_stops_is_noticed_and_comes_back() {
         });
     };
     ready("Unknown");
-    wait_until("no event", || {
-        admin.ok(&["describe", "node", "n1"]).contains("NodeNotReady").then_some(())
-    });
+    wait_until("no event", || admin.ok(&["describe", "node", "n1"]).contains("NodeNotReady").then_some(()));
     kill_process(pid, Signal::CONT).unwrap();
     ready("True");
     let conditions = admin.json(&["get", "node", "n1"])["status"]["conditions"].clone();

@@ -95,15 +95,9 @@ impl NodeHome {
     }
 
     /// Installs a client certificate that is valid between these times, as a kubelet stores it.
-    fn seed(
-        &self,
-        server: &TestServer,
-        from: time::Duration,
-        until: time::Duration,
-    ) -> CertificateKeyPair {
+    fn seed(&self, server: &TestServer, from: time::Duration, until: time::Duration) -> CertificateKeyPair {
         let read = |name: &str| fs::read(server.place().data().join("pki").join(name)).unwrap();
-        let ca =
-            CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
+        let ca = CertificateAuthority::from_pem(&read("client-ca.crt"), &read("client-ca.key")).unwrap();
         let key = PrivateKey::generate().unwrap();
         let public_key = SubjectKey::from_der(key.public_key().as_der()).unwrap();
         let now = OffsetDateTime::now_utc();
@@ -150,8 +144,7 @@ impl NodeHome {
         let millis = Duration::from_millis;
         let quick = Backoff::new(millis(20), millis(200));
         let requests = RateLimit { burst: 1000, ..RetryPolicy::default().requests };
-        let pace =
-            RetryPolicy { trouble: quick, refusal: quick, requests, ..RetryPolicy::default() };
+        let pace = RetryPolicy { trouble: quick, refusal: quick, requests, ..RetryPolicy::default() };
         AgentOptions {
             node_name: self.node.clone(),
             bootstrap_kubeconfig: Some(self.bootstrap()),
@@ -284,11 +277,7 @@ async fn assert_current_pair(server: &TestServer, home: &NodeHome, made: usize) 
     assert_eq!(requests.len(), made, "{}: {requests:#?}", home.node);
     are_distinct(&requests);
     let key = subject_key(pair);
-    assert!(
-        requests.iter().any(|request| *parse_csr(request).public_key() == key),
-        "{}",
-        home.node
-    );
+    assert!(requests.iter().any(|request| *parse_csr(request).public_key() == key), "{}", home.node);
     assert!(!home.pki_dir().join("kubelet-client.key.tmp").exists(), "{}", home.node);
 }
 

@@ -124,11 +124,7 @@ async fn rate(seen: &OverloadCounters, lasts: Duration) -> f64 {
 
 /// Creates and reads objects, one request after the other. Refused requests are retried after the
 /// requested delay, as Kubernetes clients do.
-async fn send_requests(
-    mut client: OverloadClient,
-    seen: Arc<OverloadCounters>,
-    stop: Arc<AtomicBool>,
-) {
+async fn send_requests(mut client: OverloadClient, seen: Arc<OverloadCounters>, stop: Arc<AtomicBool>) {
     while !stop.load(Ordering::Relaxed) {
         if let Some(comes) = &mut client.only_in_crowds {
             comes.wait_for(|here| *here).await.unwrap();
@@ -188,12 +184,7 @@ async fn connect(server: &TestServer, token: &str) -> Result<SendRequest<Full<By
 }
 
 impl OverloadClient {
-    async fn send(
-        &mut self,
-        method: Method,
-        path: &str,
-        body: Bytes,
-    ) -> Result<ResponseSummary, BoxedError> {
+    async fn send(&mut self, method: Method, path: &str, body: Bytes) -> Result<ResponseSummary, BoxedError> {
         let request = Request::builder()
             .method(method)
             .uri(format!("https://{}{path}", self.address))
@@ -216,8 +207,7 @@ async fn check_health(http: HttpClient, stop: Arc<AtomicBool>) -> (usize, Durati
     let (mut checks, mut slowest) = (0, Duration::ZERO);
     while !stop.load(Ordering::Relaxed) {
         let asked = Instant::now();
-        let (code, answer) =
-            connection.request(Method::GET, "/readyz", &Value::Null).await.unwrap();
+        let (code, answer) = connection.request(Method::GET, "/readyz", &Value::Null).await.unwrap();
         slowest = slowest.max(asked.elapsed());
         assert_eq!(code, 200, "{answer}");
         checks += 1;

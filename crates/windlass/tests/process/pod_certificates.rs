@@ -15,8 +15,7 @@ use crate::server::{PATIENCE, TestDataDir};
 
 const PODS: &str = include_str!("../../../../docs/pod-certificates.md");
 const REQUESTS: &str = include_str!("../../../../docs/signers.md");
-const STUB: &[u8] =
-    include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
+const STUB: &[u8] = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
 
 /// Returns a YAML block of a page, after `others` earlier ones.
 fn yaml(page: &'static str, others: usize) -> &'static str {
@@ -32,12 +31,8 @@ fn with_signers(file: &str) -> Kubectl {
 
 /// Returns the output of a command, which must succeed.
 fn run_ok(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], folder: &Path) -> String {
-    let output = Command::new(program)
-        .args(arguments)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output =
+        Command::new(program).args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");
     String::from_utf8(output.stdout).unwrap()
@@ -79,11 +74,9 @@ fn a_pod_gets_a_certificate() {
     assert_eq!(verified, "pod.crt: OK\n");
     let shown = ["x509", "-in", "pod.crt", "-noout", "-ext", "subjectAltName"];
     let names = run_ok("openssl", &shown, folder);
-    for name in [
-        "URI:spiffe://example.com/ns/web/sa/frontend",
-        "DNS:shop.web.svc",
-        "DNS:shop.web.svc.cluster.local",
-    ] {
+    for name in
+        ["URI:spiffe://example.com/ns/web/sa/frontend", "DNS:shop.web.svc", "DNS:shop.web.svc.cluster.local"]
+    {
         assert!(names.contains(name), "{name} is not among {names}");
     }
 }

@@ -11,8 +11,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use notify::{RecursiveMode, Watcher as _};
 use serde_json::Value;
 use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
-    SystemRandom, issue, pem,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+    issue, pem,
 };
 
 use crate::server::{PATIENCE, TestServer};
@@ -46,8 +46,7 @@ async fn a_token_file_is_read_again() {
     let file = server.place().path().join("tokens.csv");
     let before = fs::read_to_string(&file).unwrap();
     let newcomer = server.http_as("newcomer-token");
-    let status =
-        || async { newcomer.request(Method::GET, "/api/v1/namespaces", Value::Null).await.0 };
+    let status = || async { newcomer.request(Method::GET, "/api/v1/namespaces", Value::Null).await.0 };
     assert_eq!(status().await, 401);
     replace(&file, &format!("{before}newcomer-token,newcomer,u,\"system:masters\"\n"));
     wait_until_equal(200, status).await;
@@ -95,10 +94,8 @@ async fn the_serving_certificate_is_read_again() {
     assert_ne!(first, certificate);
     // A certificate that does not match the key is not used.
     replace(&pki.join("server.crt"), &pem::encode_certificates([first.as_slice()]));
-    wait_until_equal(true, || async {
-        server.place().log().contains("still using the previous contents")
-    })
-    .await;
+    wait_until_equal(true, || async { server.place().log().contains("still using the previous contents") })
+        .await;
     assert_eq!(served().await, certificate);
 }
 
@@ -112,8 +109,7 @@ async fn unchanged_files_are_not_read_again() {
     let count = reads.clone();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let event = event.unwrap();
-        let opened =
-            matches!(event.kind, notify::EventKind::Access(notify::event::AccessKind::Open(_)));
+        let opened = matches!(event.kind, notify::EventKind::Access(notify::event::AccessKind::Open(_)));
         // No other part of the server reads the key.
         if opened && event.paths.iter().any(|path| path.ends_with("server.key")) {
             count.fetch_add(1, SeqCst);

@@ -35,8 +35,7 @@ async fn fill(http: &HttpClient, count: usize) -> Vec<String> {
                 } else {
                     request["spec"]["signerName"] = "example.com/nobody".into();
                 }
-                let (code, answer) =
-                    connection.request(Method::POST, REQUESTS, &request).await.unwrap();
+                let (code, answer) = connection.request(Method::POST, REQUESTS, &request).await.unwrap();
                 assert_eq!(code, 201, "{answer}");
             }
             nodes

@@ -1,8 +1,8 @@
 //! The server process of `windlass_testkit`, under the names that these tests use.
 
 pub use windlass_testkit::{
-    ADMIN_TOKEN, PATIENCE, ServerDataDir as TestDataDir, ServerProcess as TestServer,
-    read_lines as lines, wait_for_exit as wait,
+    ADMIN_TOKEN, PATIENCE, ServerDataDir as TestDataDir, ServerProcess as TestServer, read_lines as lines,
+    wait_for_exit as wait,
 };
 
 /// Any connection error; a killed server causes various kinds.

@@ -80,10 +80,7 @@ fn wait_until_healthy(admin: &Kubectl) {
 fn signers_are_listed_and_shown() {
     let admin = Kubectl::with_server(place().start());
     wait_until_healthy(&admin);
-    windlass_ok(
-        &admin,
-        &["issue", "--signer", TLS, "--dns", "a.example.com", "--approve", "--out", "a"],
-    );
+    windlass_ok(&admin, &["issue", "--signer", TLS, "--dns", "a.example.com", "--approve", "--out", "a"]);
     windlass_ok(
         &admin,
         &[
@@ -127,9 +124,8 @@ fn signers_are_listed_and_shown() {
     ] {
         let shown = windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data"]);
         assert!(words.iter().all(|words| shown.contains(words)), "{shown}");
-        let show = |format| {
-            windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data", "-o", format])
-        };
+        let show =
+            |format| windlass_ok(&admin, &["signer", "show", name, "--data-dir", "data", "-o", format]);
         let yaml: Value = serde_saphyr::from_str(&show("yaml")).unwrap();
         assert_eq!(json(&show("json")), yaml);
         assert!(show("wide").contains("SHA-256 "));
@@ -179,9 +175,7 @@ fn check_reports_problems() {
 
     let files_only = |words: &str| {
         let (code, found) = check(&admin, &["--files-only"]);
-        let [finding] = found["findings"].as_array().unwrap().as_slice() else {
-            panic!("{found:#}")
-        };
+        let [finding] = found["findings"].as_array().unwrap().as_slice() else { panic!("{found:#}") };
         let message = finding["message"].as_str().unwrap();
         assert!(message.contains(words), "{found:#}");
         assert_eq!(code == Some(1), finding["severity"] == "error", "{found:#}");
@@ -217,10 +211,7 @@ fn check_reports_problems() {
     assert!(told.contains("signers.yaml:9:18: signers[0].requests.maxDuration: "), "{told}");
     assert_eq!(code, Some(1));
     let told = windlass_fails(&admin, &["signer", "list", "--data-dir", "data"]);
-    assert!(
-        told.contains("signers.yaml:9:18: ") && told.contains("signers.yaml:13:70: "),
-        "{told}"
-    );
+    assert!(told.contains("signers.yaml:9:18: ") && told.contains("signers.yaml:13:70: "), "{told}");
     // Built-in signers need no file.
     windlass_ok(&admin, &["signer", "show", "kubernetes.io/legacy-unknown", "--data-dir", "data"]);
 }
@@ -239,12 +230,8 @@ fn files_are_checked_without_a_server() {
     let messages = messages.map(|finding| finding["message"].as_str().unwrap()).collect::<Vec<_>>();
     assert!(messages[0].ends_with("tls/ca.key is empty"), "{messages:?}");
     assert!(messages[1] == "https://127.0.0.1:1: connection refused", "{messages:?}");
-    let told =
-        windlass_fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
-    assert!(
-        told.contains("https://127.0.0.1:1: connection refused") && told.lines().count() == 1,
-        "{told}"
-    );
+    let told = windlass_fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
+    assert!(told.contains("https://127.0.0.1:1: connection refused") && told.lines().count() == 1, "{told}");
 
     // No server is configured, and none is contacted.
     let mut command = windlass(&admin, &["signer", "list", "--data-dir", "data"]);

@@ -69,12 +69,7 @@ impl OpensslRequest {
     }
 
     /// Waits until the request matches.
-    fn wait_for_request(
-        &self,
-        admin: &Kubectl,
-        what: &str,
-        wanted: impl Fn(&Value) -> bool,
-    ) -> Value {
+    fn wait_for_request(&self, admin: &Kubectl, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let started = Instant::now();
         loop {
             let request = admin.json(&["get", "csr", &self.name]);
@@ -201,15 +196,13 @@ fn a_person_gets_a_certificate_and_uses_it() {
 fn forbidden_requests_are_not_signed() {
     let admin = Kubectl::new();
     let masters = OpensslRequest::new(folder(&admin), "masters", "/O=system:masters/CN=eve", None);
-    let refused =
-        admin.fails_with(&masters.manifest(CLIENT, "client auth"), &["create", "-f", "-"]);
+    let refused = admin.fails_with(&masters.manifest(CLIENT, "client auth"), &["create", "-f", "-"]);
     assert!(refused.contains("Forbidden") && refused.contains("system:masters"), "{refused}");
 
     let server = OpensslRequest::new(folder(&admin), "server", "/CN=eve", None);
     server.send(&admin, CLIENT, "client auth, server auth");
     admin.ok(&["certificate", "approve", "server"]);
-    let failed = server
-        .wait_for_request(&admin, "refused", |request| condition(request, "Failed").is_some());
+    let failed = server.wait_for_request(&admin, "refused", |request| condition(request, "Failed").is_some());
     let condition = condition(&failed, "Failed").unwrap();
     assert_eq!(condition["reason"], "SignerValidationFailure");
     assert_eq!(condition["message"], "invalid usage for client certificate: server auth");
@@ -347,12 +340,10 @@ fn a_node_cannot_impersonate_the_api_server() {
     let asked = asked.chain(numbers.map(|number| format!("IP:{number}"))).enumerate();
     for (index, name) in asked {
         let names = format!("DNS:n1.example,{name}");
-        let reserved =
-            OpensslRequest::new(folder, &format!("reserved-{index}"), subject, Some(&names));
+        let reserved = OpensslRequest::new(folder, &format!("reserved-{index}"), subject, Some(&names));
         reserved.send(&node, KUBELET_SERVING, "digital signature, server auth");
         let delayed = "windlass.dev/ApprovalDelayed";
-        let request =
-            reserved.wait_for_request(&admin, "put off", |r| condition(r, delayed).is_some());
+        let request = reserved.wait_for_request(&admin, "put off", |r| condition(r, delayed).is_some());
         assert_eq!(condition(&request, delayed).unwrap()["reason"], "ReservedName", "{name}");
         assert!(condition(&request, "Approved").is_none(), "{request}");
     }
@@ -368,11 +359,9 @@ fn a_node_cannot_impersonate_the_api_server() {
         .unwrap();
     assert!(!refused.status.success());
     let ca = fs::read_to_string(data.join("pki/ca.crt")).unwrap();
-    let text =
-        admin.ok(&["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"]);
+    let text = admin.ok(&["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"]);
     assert_eq!(text, ca, "the CA of the API server alone");
-    let bundle =
-        admin.json(&["get", "clustertrustbundle", "kubernetes.io:kubelet-serving:anchors"]);
+    let bundle = admin.json(&["get", "clustertrustbundle", "kubernetes.io:kubelet-serving:anchors"]);
     let published = bundle["spec"]["trustBundle"].as_str().unwrap();
     let kubelets = fs::read_to_string(data.join("pki/kubelet-serving-ca.crt")).unwrap();
     assert_eq!(published.trim(), kubelets.trim());
@@ -382,8 +371,7 @@ fn a_node_cannot_impersonate_the_api_server() {
 /// reason is shown to users.
 fn mismatch_is_told(admin: &Kubectl, asked: &OpensslRequest) {
     let delayed = "windlass.dev/ApprovalDelayed";
-    let request =
-        asked.wait_for_request(admin, "put off", |request| condition(request, delayed).is_some());
+    let request = asked.wait_for_request(admin, "put off", |request| condition(request, delayed).is_some());
     let told = condition(&request, delayed).unwrap();
     assert_eq!(told["reason"], "AddressMismatch");
     assert!(told["message"].as_str().unwrap().contains("\"elsewhere.example\""), "{told}");

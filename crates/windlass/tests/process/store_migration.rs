@@ -14,9 +14,7 @@ use serde_json::{Value, json};
 use windlass_testkit::HttpClient;
 use windlass_testkit::etcd::EtcdCluster;
 
-use crate::controllers::{
-    ControllersProcess, REQUESTS, kubeconfig, node_request, server, signing_flags,
-};
+use crate::controllers::{ControllersProcess, REQUESTS, kubeconfig, node_request, server, signing_flags};
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/moving/configmaps";
@@ -102,8 +100,7 @@ async fn create(http: &HttpClient, path: &str, object: Value) -> Value {
 async fn list_everything(http: &HttpClient) -> BTreeMap<String, Value> {
     let mut roots = vec!["/api/v1".to_owned()];
     for group in get(http, "/apis").await["groups"].as_array().unwrap() {
-        roots
-            .push(format!("/apis/{}", group["preferredVersion"]["groupVersion"].as_str().unwrap()));
+        roots.push(format!("/apis/{}", group["preferredVersion"]["groupVersion"].as_str().unwrap()));
     }
     let mut all = BTreeMap::new();
     for root in roots {
@@ -135,12 +132,8 @@ async fn populate(http: &HttpClient) {
     create(http, "/api/v1/namespaces", json!({"metadata": {"name": "moving"}})).await;
     for n in 0..5 {
         let name = format!("c{n}");
-        create(
-            http,
-            CONFIG_MAPS,
-            json!({"metadata": {"name": name}, "data": {"text": "ü \u{1f980}\n\"\\"}}),
-        )
-        .await;
+        create(http, CONFIG_MAPS, json!({"metadata": {"name": name}, "data": {"text": "ü \u{1f980}\n\"\\"}}))
+            .await;
     }
     let path = format!("{CONFIG_MAPS}/c1");
     let mut changed = get(http, &path).await;
@@ -242,10 +235,7 @@ async fn to_etcd_and_back() {
     let imported = run_ok(on_directory("import", &place.data(), &back));
     assert_eq!(digest(&imported), digest(&exported));
     let once_more = place.path().join("once more");
-    assert_eq!(
-        digest(&run_ok(on_directory("export", &place.data(), &once_more))),
-        digest(&exported)
-    );
+    assert_eq!(digest(&run_ok(on_directory("export", &place.data(), &once_more))), digest(&exported));
     run_ok(store([OsStr::new("check"), OsStr::new("--data-dir"), place.data().as_os_str()]));
 
     let embedded = server(place, [""; 0]);
@@ -268,10 +258,7 @@ async fn assert_resumes_after_migration(http: &HttpClient, known: &Value) {
     fresh["data"] = json!({"changed": "again"});
     assert_eq!(http.request(Method::PUT, &path, fresh).await.0, 200);
     let event = events.next().await.unwrap().unwrap();
-    assert_eq!(
-        (&event["type"], &event["object"]["metadata"]["name"]),
-        (&json!("MODIFIED"), &json!("c1"))
-    );
+    assert_eq!((&event["type"], &event["object"]["metadata"]["name"]), (&json!("MODIFIED"), &json!("c1")));
     assert_eq!(event["object"]["metadata"]["uid"], known["metadata"]["uid"]);
 }
 

@@ -25,8 +25,7 @@ fn create(who: &Kubectl, args: &[&str]) -> (Value, String) {
 }
 
 fn tokens(who: &Kubectl) -> Vec<Value> {
-    let listed: Value =
-        serde_json::from_str(&windlass_ok(who, &["token", "list", "-o", "json"])).unwrap();
+    let listed: Value = serde_json::from_str(&windlass_ok(who, &["token", "list", "-o", "json"])).unwrap();
     listed["items"].as_array().unwrap().clone()
 }
 
@@ -162,10 +161,7 @@ fn roles_are_bound_to_the_groups_of_tokens_and_to_no_others() {
     create(&admin, &["--groups", mine]);
     bearer.fails(&["get", "csr"]);
     let (_, said) = create(&admin, &["--groups", web]);
-    assert!(
-        said.contains("added groups to clusterrolebinding windlass:node-bootstrapper"),
-        "{said}"
-    );
+    assert!(said.contains("added groups to clusterrolebinding windlass:node-bootstrapper"), "{said}");
     bearer.ok(&["get", "csr"]);
     let path = "jsonpath={.subjects[*].name}";
     let get = ["get", "clusterrolebinding", "windlass:node-bootstrapper", "-o", path];

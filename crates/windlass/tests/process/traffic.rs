@@ -119,8 +119,7 @@ async fn create_requests(
     let mut names = Vec::new();
     while !stop.load(Relaxed) {
         let name = format!("r-{client}-{}", names.len());
-        let (code, answer) =
-            connection.request(Method::POST, REQUESTS, &node_request(&name)).await.unwrap();
+        let (code, answer) = connection.request(Method::POST, REQUESTS, &node_request(&name)).await.unwrap();
         assert_eq!(code, 201, "{answer}");
         names.push(name);
         tokio::time::sleep(pause).await;

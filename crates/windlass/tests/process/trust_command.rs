@@ -95,14 +95,12 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     let last = out.lines().last().unwrap().split("   ").map(str::trim).collect::<Vec<_>>();
     assert_eq!(last[..4], ["n2", "stale", "generation 1", "default/web-0/trust"]);
     assert_eq!(trust_status(&admin, 1, &["roots", "-o", "name"]).0, "n2\n");
-    let document: Value =
-        serde_json::from_str(&trust_status(&admin, 1, &["-o", "json"]).0).unwrap();
+    let document: Value = serde_json::from_str(&trust_status(&admin, 1, &["-o", "json"]).0).unwrap();
     assert_eq!(document["nodesWithoutReport"], json!(["n3"]));
     let items = document["items"].as_array().unwrap();
     let roots = items.iter().find(|item| item["name"] == "roots").unwrap();
     assert_eq!((&roots["nodes"], &roots["digest"]), (&json!(2), &json!(digest(&new))));
-    let yaml: Value =
-        serde_saphyr::from_str(&trust_status(&admin, 1, &["roots", "-o", "yaml"]).0).unwrap();
+    let yaml: Value = serde_saphyr::from_str(&trust_status(&admin, 1, &["roots", "-o", "yaml"]).0).unwrap();
     assert_eq!(yaml["lacking"][0]["node"], "n2");
     assert_eq!(trust_status(&admin, 0, &["--signer", "example.com/none"]).0, "");
     let (_, err) = trust_status(&admin, 1, &["roots", "--wait", "--timeout", "1s"]);
@@ -152,8 +150,7 @@ fn blocked_and_silent_nodes_do_not_have_it() {
     assert!(out.contains("\n1 of 2 nodes have it; 1 node lacks it:\n"), "{out}");
     let why = "no bundle matches signerName=example.com/web, labelSelector set=lvie";
     assert!(out.contains(why), "{out}");
-    let document: Value =
-        serde_json::from_str(&trust_status(&admin, 1, &[name, "-o", "json"]).0).unwrap();
+    let document: Value = serde_json::from_str(&trust_status(&admin, 1, &[name, "-o", "json"]).0).unwrap();
     let (nodes, lacking) = (&document["nodes"], &document["lacking"][0]);
     assert_eq!((nodes, &lacking["state"]), (&json!(2), &json!("blocked")));
     apply(&with("n2", select("example.com/wbe", "live"), 1));
@@ -284,8 +281,7 @@ async fn thousands_of_nodes_are_streamed() {
             _ => (digest(&text), 4),
         };
         let name = format!("n{number:04}");
-        let (code, answer) =
-            connection.request(Method::POST, NODES, &node_object(&name)).await.unwrap();
+        let (code, answer) = connection.request(Method::POST, NODES, &node_object(&name)).await.unwrap();
         assert_eq!(code, 201, "{answer}");
         let object = report(&name, "roots", generation, &digest);
         let (code, answer) = connection.request(Method::POST, TRUSTS, &object).await.unwrap();

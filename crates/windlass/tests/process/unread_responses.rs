@@ -51,8 +51,7 @@ async fn unread_lists_of_one_connection_cost_little_memory() {
             let grown = server.memory_kib("VmRSS").saturating_sub(before);
             assert!(grown < MOST_KIB, "{path} as {accept}, window {window}: {grown} KiB");
             // They occupy seats, and other requests are served.
-            let (code, _) =
-                connection.request(Method::GET, CONFIG_MAPS, &json!(null)).await.unwrap();
+            let (code, _) = connection.request(Method::GET, CONFIG_MAPS, &json!(null)).await.unwrap();
             assert_eq!(code, 200);
             // A client that reads later gets the complete response.
             if window == 20_000 {
@@ -66,20 +65,14 @@ async fn unread_lists_of_one_connection_cost_little_memory() {
 /// Opens a connection that permits `window` unread bytes per response.
 async fn connect(http: &HttpClient, window: u32) -> SendRequest<Full<Bytes>> {
     let stream = TokioIo::new(http.connect_tls().await.unwrap());
-    let handshake = http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(window)
-        .handshake(stream)
-        .await;
+    let handshake =
+        http2::Builder::new(TokioExecutor::new()).initial_stream_window_size(window).handshake(stream).await;
     let (sender, connection) = handshake.unwrap();
     tokio::spawn(connection);
     sender
 }
 
-async fn open(
-    sender: &mut SendRequest<Full<Bytes>>,
-    path: &str,
-    accept: &str,
-) -> Response<Incoming> {
+async fn open(sender: &mut SendRequest<Full<Bytes>>, path: &str, accept: &str) -> Response<Incoming> {
     let request = Request::builder()
         .uri(format!("https://localhost{path}"))
         .header("authorization", format!("Bearer {ADMIN_TOKEN}"))

@@ -35,8 +35,7 @@ fn a_pending_pod_says_that_no_scheduler_runs() {
         "spec": {"holderIdentity": "s"}});
     admin.ok_with(&lease.to_string(), &["create", "-f", "-"]);
     create_pod(&admin, "a");
-    let examined =
-        "windlass_controller_reconciles_total{name=\"unscheduled_pod\",result=\"done\"} 1";
+    let examined = "windlass_controller_reconciles_total{name=\"unscheduled_pod\",result=\"done\"} 1";
     wait_until("the pod is not examined", || {
         admin.ok(&["get", "--raw", "/metrics"]).lines().any(|line| line == examined)
     });

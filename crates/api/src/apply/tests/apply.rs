@@ -52,10 +52,7 @@ fn equal_values_are_shared() {
     // One owner drops the field: the other keeps it.
     live.apply("one", bundle(Value::Null, json!({"a": "1"})), false).unwrap();
     assert_eq!(live.without_managed_fields(), same);
-    assert_eq!(
-        live.owners()[0],
-        json!(["one", "Apply", {"f:metadata": {"f:labels": {"f:a": {}}}}])
-    );
+    assert_eq!(live.owners()[0], json!(["one", "Apply", {"f:metadata": {"f:labels": {"f:a": {}}}}]));
     // The last owner drops it: the field is removed.
     live.apply("two", bundle(Value::Null, json!({"a": "1"})), false).unwrap();
     assert_eq!(live.without_managed_fields(), bundle(Value::Null, json!({"a": "1"})));
@@ -66,11 +63,8 @@ fn a_shared_field_conflicts_with_every_owner() {
     let mut live = LiveObject::new("Bundle");
     live.update("kubectl", bundle(json!({"trustBundle": "1", "signerName": "s"}), Value::Null));
     live.apply("one", bundle(json!({"trustBundle": "1"}), Value::Null), false).unwrap();
-    let refused = live.apply(
-        "two",
-        bundle(json!({"trustBundle": "2", "signerName": "t"}), Value::Null),
-        false,
-    );
+    let refused =
+        live.apply("two", bundle(json!({"trustBundle": "2", "signerName": "t"}), Value::Null), false);
     let list = match refused {
         Err(ApplyError::Conflicts(found)) => found,
         other => panic!("{other:?}"),
@@ -92,8 +86,7 @@ fn a_shared_field_conflicts_with_every_owner() {
 #[test]
 fn very_many_conflicts_are_counted() {
     let map = |value: &str| {
-        let data: serde_json::Map<_, _> =
-            (0..10_000).map(|i| (format!("k{i}"), json!(value))).collect();
+        let data: serde_json::Map<_, _> = (0..10_000).map(|i| (format!("k{i}"), json!(value))).collect();
         json!({"metadata": {"name": "m"}, "data": data})
     };
     let mut live = LiveObject::new("ConfigMap");
@@ -118,10 +111,7 @@ fn a_conflict_names_the_subresource() {
     live.update_as(&who, new);
     let applied = json!({"metadata": {"name": "p"}, "status": {"phase": "Failed"}});
     let found = conflicts(live.apply("two", applied, false));
-    assert_eq!(
-        found,
-        pairs(&[("\"kubelet\" with subresource \"status\" using v1", ".status.phase")])
-    );
+    assert_eq!(found, pairs(&[("\"kubelet\" with subresource \"status\" using v1", ".status.phase")]));
 }
 
 #[test]
@@ -129,10 +119,7 @@ fn the_same_name_updating_is_another_manager() {
     let mut live = LiveObject::new("ConfigMap");
     let map = |v: &str| json!({"metadata": {"name": "m"}, "data": {"a": v}});
     live.update("one", map("1"));
-    assert_eq!(
-        conflicts(live.apply("one", map("2"), false)),
-        pairs(&[("\"one\" using v1", ".data.a")])
-    );
+    assert_eq!(conflicts(live.apply("one", map("2"), false)), pairs(&[("\"one\" using v1", ".data.a")]));
     live.apply("one", map("2"), true).unwrap();
     assert_eq!(
         live.owners(),
@@ -148,10 +135,7 @@ fn fields_set_before_the_first_apply_keep_their_owner() {
     let found = conflicts(live.apply("one", wanted.clone(), false));
     assert_eq!(found, pairs(&[("\"before-first-apply\" using v1", ".data.a")]));
     live.apply("one", wanted, true).unwrap();
-    assert_eq!(
-        live.owners()[1],
-        json!(["before-first-apply", "Update", {"f:data": {".": {}, "f:b": {}}}])
-    );
+    assert_eq!(live.owners()[1], json!(["before-first-apply", "Update", {"f:data": {".": {}, "f:b": {}}}]));
     // Dropping all fields does not remove those of other owners.
     live.apply("one", json!({"metadata": {"name": "m"}}), false).unwrap();
     assert_eq!(live.without_managed_fields()["data"], json!({"b": "1"}));
@@ -161,8 +145,7 @@ fn fields_set_before_the_first_apply_keep_their_owner() {
 fn lists_by_key_with_defaults() {
     let mut live = LiveObject::new("Pod");
     let port = |n: u16| json!({"containerPort": n});
-    live.apply("one", pod(json!([{"name": "c", "image": "i", "ports": [port(80)]}])), false)
-        .unwrap();
+    live.apply("one", pod(json!([{"name": "c", "image": "i", "ports": [port(80)]}])), false).unwrap();
     // The server set the default; the element is the same.
     let mut filled = live.object.clone().unwrap();
     filled["spec"]["containers"][0]["ports"][0]["protocol"] = "TCP".into();
@@ -200,11 +183,7 @@ fn an_element_that_nobody_applies_goes() {
         live.without_managed_fields()["spec"]["containers"],
         json!([{"name": "a"}, {"name": "c", "image": "x"}])
     );
-    let error = conflicts(live.apply(
-        "one",
-        pod(json!([{"name": "a"}, {"name": "c", "image": "y"}])),
-        false,
-    ));
+    let error = conflicts(live.apply("one", pod(json!([{"name": "a"}, {"name": "c", "image": "y"}])), false));
     assert_eq!(error, pairs(&[("\"two\"", ".spec.containers[name=\"c\"].image")]));
 }
 
@@ -311,8 +290,7 @@ fn an_applied_object_must_be_mergeable() {
 #[test]
 fn times_move_only_with_changes() {
     let mut live = LiveObject::new("ConfigMap");
-    let map =
-        |v: &str| json!({"metadata": {"name": "m", "creationTimestamp": null}, "data": {"a": v}});
+    let map = |v: &str| json!({"metadata": {"name": "m", "creationTimestamp": null}, "data": {"a": v}});
     live.apply_as(&writer("one", "2026-01-01T00:00:00Z"), map("1"), false).unwrap();
     assert_eq!(live.apply_as(&writer("one", "2026-01-02T00:00:00Z"), map("1"), false), Ok(false));
     assert_eq!(live.times(), json!([["one", "2026-01-01T00:00:00Z"]]));
@@ -337,8 +315,7 @@ fn system_fields_stay() {
     let mut live = LiveObject::new("ConfigMap");
     live.object = Some(json!({"metadata": {"name": "m", "uid": "u", "resourceVersion": "7",
         "creationTimestamp": "2020-01-01T00:00:00Z", "labels": {"x": "y"}}, "data": {"a": "1"}}));
-    let wanted =
-        json!({"metadata": {"name": "m", "creationTimestamp": null, "labels": {"a": "b"}}});
+    let wanted = json!({"metadata": {"name": "m", "creationTimestamp": null, "labels": {"a": "b"}}});
     live.apply("one", wanted, false).unwrap();
     live.apply("one", json!({"metadata": {"name": "m"}}), false).unwrap();
     let metadata = live.without_managed_fields()["metadata"].clone();
@@ -353,8 +330,7 @@ fn system_fields_stay() {
 fn reset_fields_are_never_owned() {
     let mut live = LiveObject::new("Pod");
     live.reset = FieldSet::from_paths(&[&["status"]]);
-    let applied =
-        json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"phase": "x"}});
+    let applied = json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n"}, "status": {"phase": "x"}});
     live.apply("one", applied, false).unwrap();
     assert_eq!(live.owners(), json!([["one", "Apply", {"f:spec": {"f:nodeName": {}}}]]));
 }
@@ -370,10 +346,7 @@ fn kubectl_takes_over_from_its_client_side() {
     assert!(live.apply("other", map("2"), false).is_err());
     live.apply("kubectl", map("2"), false).unwrap();
     assert_eq!(live.without_managed_fields()["data"]["a"], "2");
-    assert_eq!(
-        live.without_managed_fields()["metadata"]["annotations"][record],
-        format!("{}\n", map("2"))
-    );
+    assert_eq!(live.without_managed_fields()["metadata"]["annotations"][record], format!("{}\n", map("2")));
     assert_eq!(live.apply("kubectl", map("2"), false), Ok(false));
     // A field changed since kubectl's apply is still a conflict.
     let mut live = LiveObject::new("ConfigMap");

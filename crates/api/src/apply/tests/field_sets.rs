@@ -6,13 +6,11 @@ fn decoded(fields: Value) -> FieldSet {
 
 #[test]
 fn operations_on_sets() {
-    let a =
-        || decoded(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}, "f:e": {}}, "f:z": {}}));
+    let a = || decoded(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}, "f:e": {}}, "f:z": {}}));
     let b = || decoded(json!({"f:a": {}, "f:c": {"f:d": {}}, "f:y": {}}));
     let mut union = a();
     union.union(&b());
-    let expected =
-        json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}, "f:e": {}}, "f:y": {}, "f:z": {}});
+    let expected = json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}, "f:e": {}}, "f:y": {}, "f:z": {}});
     assert_eq!(union.encode(), expected);
     let mut union = b();
     union.union(&a());
@@ -38,8 +36,7 @@ fn operations_on_sets() {
 #[test]
 fn decoding_makes_one_spelling_and_refuses_nonsense() {
     let loose = json!({".": {}, "k:{\"protocol\": \"TCP\", \"containerPort\": 1 }": {".": {}}, "v: \"a\"": {}, "i:01": {}});
-    let strict =
-        json!({"k:{\"containerPort\":1,\"protocol\":\"TCP\"}": {}, "v:\"a\"": {}, "i:1": {}});
+    let strict = json!({"k:{\"containerPort\":1,\"protocol\":\"TCP\"}": {}, "v:\"a\"": {}, "i:1": {}});
     assert_eq!(decoded(loose).encode(), strict);
     for wrong in [
         json!(null),

@@ -31,10 +31,7 @@ fn the_creator_owns_what_it_set() {
 fn changed_fields_change_owner_and_removed_fields_lose_it() {
     let mut live = LiveObject::new("ConfigMap");
     live.update("one", map(json!({"a": "1", "b": "1", "c": "1"})));
-    live.update_as(
-        &writer("two", "2026-01-02T00:00:00Z"),
-        map(json!({"a": "2", "b": "1", "d": "1"})),
-    );
+    live.update_as(&writer("two", "2026-01-02T00:00:00Z"), map(json!({"a": "2", "b": "1", "d": "1"})));
     assert_eq!(
         live.owners(),
         json!([
@@ -42,10 +39,7 @@ fn changed_fields_change_owner_and_removed_fields_lose_it() {
             ["two", "Update", {"f:data": {"f:a": {}, "f:d": {}}}],
         ])
     );
-    assert_eq!(
-        live.times(),
-        json!([["one", "2026-01-01T00:00:00Z"], ["two", "2026-01-02T00:00:00Z"]])
-    );
+    assert_eq!(live.times(), json!([["one", "2026-01-01T00:00:00Z"], ["two", "2026-01-02T00:00:00Z"]]));
     live.update_as(&writer("two", "2026-01-03T00:00:00Z"), map(json!({"d": "1"})));
     assert_eq!(live.times()[1], json!(["two", "2026-01-02T00:00:00Z"]), "it only removed");
     live.update("three", map(json!({})));
@@ -99,10 +93,7 @@ fn lists_are_owned_by_element() {
     live.update("one", pod(ports(json!([{"containerPort": 1, "protocol": "TCP"}])), json!(["a"])));
     live.update_as(
         &writer("two", "2026-01-02T00:00:00Z"),
-        pod(
-            ports(json!([{"containerPort": 2, "protocol": "UDP"}, {"containerPort": 1}])),
-            json!(["b", "a"]),
-        ),
+        pod(ports(json!([{"containerPort": 2, "protocol": "UDP"}, {"containerPort": 1}])), json!(["b", "a"])),
     );
     assert_eq!(
         live.owners()[1],
@@ -115,10 +106,7 @@ fn lists_are_owned_by_element() {
     let before = live.owners();
     live.update(
         "three",
-        pod(
-            ports(json!([{"containerPort": 1}, {"containerPort": 2, "protocol": "UDP"}])),
-            json!(["a", "b"]),
-        ),
+        pod(ports(json!([{"containerPort": 1}, {"containerPort": 2, "protocol": "UDP"}])), json!(["a", "b"])),
     );
     assert_eq!(live.owners(), before, "another order is no change of owner");
 }
@@ -171,8 +159,7 @@ fn a_client_may_send_its_own_list() {
     ] {
         let mut live = start();
         live.update("two", sent(list.clone(), json!({"a": "1"})));
-        let managers: Value =
-            live.owners().as_array().unwrap().iter().map(|o| o[0].clone()).collect();
+        let managers: Value = live.owners().as_array().unwrap().iter().map(|o| o[0].clone()).collect();
         assert_eq!(managers, owners, "{list}");
     }
     let mut live = start();
@@ -196,7 +183,8 @@ fn an_object_without_owners_stays_without() {
 fn reset_fields_are_never_owned() {
     let mut live = LiveObject::new("Pod");
     live.reset = FieldSet::from_paths(&[&["status"]]);
-    let pod = json!({"metadata": {}, "spec": {"containers": null, "nodeName": "n"}, "status": {"phase": "x"}});
+    let pod =
+        json!({"metadata": {}, "spec": {"containers": null, "nodeName": "n"}, "status": {"phase": "x"}});
     live.update("one", pod);
     assert_eq!(live.owners(), json!([["one", "Update", {"f:spec": {"f:nodeName": {}}}]]));
 }
@@ -218,7 +206,8 @@ fn many_writers_become_ancient() {
     }
     let owners = live.owners();
     assert_eq!(owners[0], json!(["m02", "Update", {"f:data": {"f:k02": {}}}]));
-    let ancient = json!({"f:data": {".": {}, "f:k00": {}, "f:k01": {}, "f:k03": {}, "f:k04": {}, "f:k05": {}}});
+    let ancient =
+        json!({"f:data": {".": {}, "f:k00": {}, "f:k01": {}, "f:k03": {}, "f:k04": {}, "f:k05": {}}});
     assert_eq!(owners[1], json!(["ancient-changes", "Update", ancient]));
     assert_eq!(live.times()[1], json!(["ancient-changes", "2026-01-06T00:00:00Z"]));
 }

@@ -151,10 +151,7 @@ fn every_shape_is_read() {
             wire().message(20, wire().bytes(1, "i").message(2, wire().bytes(1, "l"))),
             json!({"inner": "i", "leaf": "l"}),
         ),
-        (
-            wire().message(21, wire().bytes(1, "get").bytes(1, "list")),
-            json!({"verbs": ["get", "list"]}),
-        ),
+        (wire().message(21, wire().bytes(1, "get").bytes(1, "list")), json!({"verbs": ["get", "list"]})),
         (
             wire().message(22, wire().bytes(1, "t").message(2, wire().varint(2, 3))),
             json!({"things": {"t": {"count": 3}}}),

@@ -74,8 +74,7 @@ fn the_first_document_is_taken() {
 
 #[test]
 fn rejects_bodies_that_are_not_objects() {
-    for (text, words) in
-        [("- a", "cannot read array as an object"), ("a", "cannot read string as an object")]
+    for (text, words) in [("- a", "cannot read array as an object"), ("a", "cannot read string as an object")]
     {
         let error = yaml(text.as_bytes()).unwrap_err().to_string();
         assert_eq!(error, format!("yaml: {words}"), "{text:?}");

@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use super::{
-    ELEMENT_ORDER, ListRule, MergeContext, PATCH, PatchError, SchemaView, go_map, go_value,
-    merge_map, strip, unknown_directive, wrong_type,
+    ELEMENT_ORDER, ListRule, MergeContext, PATCH, PatchError, SchemaView, go_map, go_value, merge_map, strip,
+    unknown_directive, wrong_type,
 };
 
 /// Merges a patch's list into an object's list.
@@ -66,8 +66,7 @@ fn merge_by_key(
         let id = ids.element_id(element)?;
         match places.get(&id) {
             Some(&at) => {
-                let (Value::Object(old), Value::Object(new)) = (merged[at].take(), element.clone())
-                else {
+                let (Value::Object(old), Value::Object(new)) = (merged[at].take(), element.clone()) else {
                     unreachable!("only objects have a merge key");
                 };
                 merged[at] = Value::Object(merge_map(work, view, old, new)?);
@@ -215,9 +214,9 @@ fn apply_element_order(
     let mut result = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for (_, place, element) in named {
-        while let Some((_, other)) = others.next_if(
-            |(other, _)| matches!((other, place), (Some(other), Some(place)) if *other < place),
-        ) {
+        while let Some((_, other)) = others
+            .next_if(|(other, _)| matches!((other, place), (Some(other), Some(place)) if *other < place))
+        {
             result.push(other);
         }
         result.push(element);

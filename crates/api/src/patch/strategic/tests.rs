@@ -64,8 +64,7 @@ fn objects_and_scalars() {
 
 #[test]
 fn lists_by_key() {
-    let pod =
-        || json!({"containers": [{"name": "a", "image": "1", "args": ["x", "y"]}, {"name": "b"}]});
+    let pod = || json!({"containers": [{"name": "a", "image": "1", "args": ["x", "y"]}, {"name": "b"}]});
     for (patch, result) in [
         (
             json!({"containers": [{"name": "a", "image": "2"}]}),
@@ -128,11 +127,7 @@ fn lists_of_scalars() {
         (json!(["a", "b"]), json!({"finalizers": ["b"]}), json!(["a", "b"])),
         (json!(["a", "b"]), json!({"finalizers": []}), json!(["a", "b"])),
         (json!(["a", "b"]), json!({"finalizers": null}), Value::Null),
-        (
-            json!(["a", "b"]),
-            json!({"$deleteFromPrimitiveList/finalizers": ["a", "z"]}),
-            json!(["b"]),
-        ),
+        (json!(["a", "b"]), json!({"$deleteFromPrimitiveList/finalizers": ["a", "z"]}), json!(["b"])),
         (
             json!(["a", "b"]),
             json!({"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"],
@@ -141,8 +136,7 @@ fn lists_of_scalars() {
         ),
         (json!(["a", "b"]), json!({"$setElementOrder/finalizers": ["b", "a"]}), json!(["b", "a"])),
     ] {
-        let made =
-            run(json!({"metadata": {"finalizers": live}}), json!({"metadata": patch.clone()}));
+        let made = run(json!({"metadata": {"finalizers": live}}), json!({"metadata": patch.clone()}));
         assert_eq!(
             made.unwrap()["metadata"].get("finalizers").cloned().unwrap_or_default(),
             result,
@@ -170,8 +164,7 @@ fn retain_keys_clears_the_rest() {
 fn ports_with_one_number_merge_into_the_first() {
     let target = json!({"containers": [{"name": "a", "ports": [
         {"containerPort": 53, "protocol": "TCP"}, {"containerPort": 53, "protocol": "UDP"}]}]});
-    let patch =
-        json!({"containers": [{"name": "a", "ports": [{"containerPort": 53, "name": "dns"}]}]});
+    let patch = json!({"containers": [{"name": "a", "ports": [{"containerPort": 53, "name": "dns"}]}]});
     assert_eq!(
         spec(target, patch)["containers"][0]["ports"],
         json!([{"containerPort": 53, "protocol": "TCP", "name": "dns"},
@@ -196,27 +189,15 @@ fn contradictions_are_reported() {
             json!({"spec": {"containers": [{"$patch": "merge", "name": "a"}]}}),
             "merging lists cannot yet be specified in the patch",
         ),
-        (
-            json!({"spec": {"$patch": "explode"}}),
-            "unknown patch type: explode in map: map[$patch:explode]",
-        ),
-        (
-            json!({"spec": {"containers": ["x"]}}),
-            "list element types are not identical: [[map[name:a]] [x]]",
-        ),
+        (json!({"spec": {"$patch": "explode"}}), "unknown patch type: explode in map: map[$patch:explode]"),
+        (json!({"spec": {"containers": ["x"]}}), "list element types are not identical: [[map[name:a]] [x]]"),
         (
             json!({"spec": {"strategy": {"$retainKeys": ["kind"], "rolling": {}}}}),
             "invalid patch format of retainKeys",
         ),
         (json!({"spec": {"strategy": {"$retainKeys": 1}}}), "invalid patch format of retainKeys"),
-        (
-            json!({"metadata": {"$deleteFromPrimitiveList": ["a"]}}),
-            "invalid patch format of primitive list",
-        ),
-        (
-            json!({"metadata": {"$setElementOrder": ["a"]}}),
-            "invalid patch format of setElementOrder list",
-        ),
+        (json!({"metadata": {"$deleteFromPrimitiveList": ["a"]}}), "invalid patch format of primitive list"),
+        (json!({"metadata": {"$setElementOrder": ["a"]}}), "invalid patch format of setElementOrder list"),
         (
             json!({"metadata": {"$setElementOrder/finalizers": "a"}}),
             "expected a []interface {}, but received a string",
@@ -234,8 +215,7 @@ fn contradictions_are_reported() {
 
 #[test]
 fn long_lists_are_not_quadratic() {
-    let names =
-        |n: usize| -> Vec<Value> { (0..n).map(|i| json!({"name": i.to_string()})).collect() };
+    let names = |n: usize| -> Vec<Value> { (0..n).map(|i| json!({"name": i.to_string()})).collect() };
     let started = std::time::Instant::now();
     let made = spec(json!({"containers": names(50_000)}), json!({"containers": names(50_000)}));
     assert_eq!(made["containers"].as_array().unwrap().len(), 50_000);
@@ -243,9 +223,8 @@ fn long_lists_are_not_quadratic() {
 }
 
 fn any_pod() -> impl Strategy<Value = Value> {
-    let env = prop::collection::btree_map("[a-c]", "[x-z]?", 0..3).prop_map(|m| {
-        m.into_iter().map(|(k, v)| json!({"name": k, "value": v})).collect::<Vec<_>>()
-    });
+    let env = prop::collection::btree_map("[a-c]", "[x-z]?", 0..3)
+        .prop_map(|m| m.into_iter().map(|(k, v)| json!({"name": k, "value": v})).collect::<Vec<_>>());
     let containers = prop::collection::btree_map("[a-c]", env, 0..3)
         .prop_map(|m| m.into_iter().map(|(k, v)| json!({"name": k, "env": v})).collect::<Vec<_>>());
     let finalizers = prop::collection::btree_set("[a-d]", 0..3);

@@ -22,10 +22,7 @@ fn a_table_becomes_types() {
     assert_eq!(one.field("list").unwrap().patch, PatchStrategy::Merge(Some("k")));
     let two = schema.lookup("c.d.Two").unwrap();
     assert!(schema.get_type(two).atomic);
-    assert_eq!(
-        one.field("list").unwrap().shape,
-        ValueShape::List(Box::new(ValueShape::Object(two)))
-    );
+    assert_eq!(one.field("list").unwrap().shape, ValueShape::List(Box::new(ValueShape::Object(two))));
 }
 
 #[test]
@@ -86,9 +83,7 @@ fn the_built_in_tables_agree_with_themselves() {
                 MergeStrategy::ByKey(keys) => keys.clone(),
                 _ => Vec::new(),
             };
-            if let PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) =
-                field.patch
-            {
+            if let PatchStrategy::Merge(Some(key)) | PatchStrategy::MergeRetainKeys(key) = field.patch {
                 keys.push(key);
             }
             if let ValueShape::List(of) = &field.shape
@@ -126,10 +121,8 @@ type T atomic minProperties=1 | A type.
     assert_eq!(ty.field("digest").unwrap().limits.format, Some(TextFormat::Sha256));
     assert_eq!(ty.fields_by_tag().map(|f| f.name).collect::<Vec<_>>(), ["digest", "names"]);
     let rules = ty.rules.iter().map(|rule| (rule.expression, rule.message));
-    let wanted = [
-        ("has(self.names) || has(self.digest)", "one must be set"),
-        ("size(self.names) < 2", "too many"),
-    ];
+    let wanted =
+        [("has(self.names) || has(self.digest)", "one must be set"), ("size(self.names) < 2", "too many")];
     assert_eq!(rules.collect::<Vec<_>>(), wanted);
     let holds = ty.rules.iter().map(|rule| rule.holds(&serde_json::Map::new()));
     assert_eq!(holds.collect::<Vec<_>>(), [false, true], "a crd-rule is checked elsewhere");

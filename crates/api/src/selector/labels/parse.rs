@@ -20,13 +20,10 @@ pub(super) fn parse(text: &str) -> Result<Vec<LabelRequirement>, String> {
             SelectorToken::End => return Ok(requirements),
             other => {
                 let found = other.text();
-                return Err(format!(
-                    "found '{found}', expected: !, identifier, or 'end of string'"
-                ));
+                return Err(format!("found '{found}', expected: !, identifier, or 'end of string'"));
             }
         }
-        let requirement =
-            parser.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
+        let requirement = parser.requirement().map_err(|e| format!("unable to parse requirement: {e}"))?;
         requirements.push(requirement);
         if requirements.len() > MAX_REQUIREMENTS {
             return Err(super::too_many());
@@ -202,8 +199,7 @@ impl<'a> SelectorParser<'a> {
                     }
                 }
                 SelectorToken::Symbol(",") => {
-                    if values.is_empty() || matches!(self.peek(), SelectorToken::Symbol("," | ")"))
-                    {
+                    if values.is_empty() || matches!(self.peek(), SelectorToken::Symbol("," | ")")) {
                         values.insert("");
                     }
                     if self.peek() == SelectorToken::Symbol(")") {

@@ -25,9 +25,9 @@ impl TrustNamespaceFixture {
     }
 
     fn secret(mut self, name: &str, kind: &str, data: &[(&str, &str)]) -> Self {
-        let data = data.iter().map(|(key, text)| {
-            ((*key).to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec()))
-        });
+        let data = data
+            .iter()
+            .map(|(key, text)| ((*key).to_owned(), k8s_openapi::ByteString(text.as_bytes().to_vec())));
         let mut object: Secret = serde_json::from_value(
             json!({"metadata": {"name": name, "labels": {"trust": "yes"}}, "type": kind}),
         )
@@ -102,10 +102,7 @@ const NOTHING: &str = "? couldn't find any valid certificates in bundle";
 fn text_and_package_are_taken() {
     let none = TrustNamespaceFixture::default();
     let package = CaPackage::from_store("testpkg", "123", ED25519.as_bytes()).unwrap();
-    let some = TrustNamespaceFixture {
-        package: Some(package.clone()),
-        ..TrustNamespaceFixture::default()
-    };
+    let some = TrustNamespaceFixture { package: Some(package.clone()), ..TrustNamespaceFixture::default() };
     let key = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----";
     assert_eq!(none.summarize_sources(json!([])), NOTHING);
     assert_eq!(none.summarize_sources(json!([{"inLine": P256}])), "p");
@@ -141,7 +138,9 @@ fn config_maps_are_read() {
     let objects = TrustNamespaceFixture::default()
         .config_map(config_map("one", json!({"key": P256})))
         .config_map(config_map("two", json!({"key": ED25519, "other": RSA})))
-        .config_map(json!({"metadata": {"name": "bad"}, "data": {"a": "x", "b": P256.replacen("MII", "MIA", 1)}}))
+        .config_map(
+            json!({"metadata": {"name": "bad"}, "data": {"a": "x", "b": P256.replacen("MII", "MIA", 1)}}),
+        )
         .config_map(binary);
     let named = |name: &str, key: &str| match key {
         "*" => json!([{"configMap": {"name": name, "includeAllKeys": true}}]),
@@ -162,9 +161,7 @@ fn config_maps_are_read() {
     );
     let bad = objects.summarize_sources(named("bad", "*"));
     assert!(
-        bad.starts_with(
-            "! invalid PEM data in ConfigMap trust/bad at key \"b\": invalid PEM block"
-        ),
+        bad.starts_with("! invalid PEM data in ConfigMap trust/bad at key \"b\": invalid PEM block"),
         "{bad}"
     );
     assert_eq!(objects.summarize_sources(by_label("configMap", "key")), "pe");
@@ -259,16 +256,14 @@ fn all_sources_are_mixed_and_looked_at() {
 
 #[test]
 fn an_optional_source_may_be_missing_but_not_bad() {
-    let objects =
-        TrustNamespaceFixture::default().config_map(config_map("one", json!({"key": "x"})));
+    let objects = TrustNamespaceFixture::default().config_map(config_map("one", json!({"key": "x"})));
     for missing in [
         json!({"configMap": {"name": "none", "key": "key"}, "optional": true}),
         json!({"configMap": {"name": "one", "key": "none"}, "optional": true}),
         json!({"useDefaultCAs": true, "optional": true}),
         json!({"clusterTrustBundle": {"name": "none"}, "optional": true}),
     ] {
-        let bundle =
-            fixtures::bundle(json!([missing, {"inLine": P256}]), json!({"secret": {"key": "k"}}));
+        let bundle = fixtures::bundle(json!([missing, {"inLine": P256}]), json!({"secret": {"key": "k"}}));
         let gathered = objects.gather(&bundle);
         assert_eq!(summarize(&gathered), "p", "{missing}");
         assert!(gathered.sources[0].problem.is_some(), "{missing}");
@@ -276,8 +271,7 @@ fn an_optional_source_may_be_missing_but_not_bad() {
     let only = json!([{"configMap": {"name": "none", "key": "key"}, "optional": true}]);
     assert_eq!(objects.summarize_sources(only), NOTHING);
     let bad = P256.replacen("-----\n", "-----\na: b\n\n", 1);
-    let bad =
-        objects.summarize_sources(json!([{"inLine": P256}, {"inLine": bad, "optional": true}]));
+    let bad = objects.summarize_sources(json!([{"inLine": P256}, {"inLine": bad, "optional": true}]));
     assert!(bad.starts_with("! inline source"), "{bad}");
 }
 
@@ -295,8 +289,7 @@ fn filters_hold_for_all_sources() {
 #[test]
 fn what_the_bundle_has_written_is_no_source_of_it() {
     let managed = |keys: &[&str]| {
-        let fields: serde_json::Map<_, _> =
-            keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
+        let fields: serde_json::Map<_, _> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
         json!([{"manager": "trust-manager", "operation": "Apply", "fieldsV1": {"f:data": fields}}])
     };
     let target = |uid: &str, keys: &[&str], data: Value| {
@@ -371,8 +364,5 @@ fn trust_bundles_are_read() {
         filters: CertificateFilter::default(),
         now: fixtures::now(),
     };
-    assert_eq!(
-        summarize(&gather(&bundle, &world)),
-        "? the server does not serve ClusterTrustBundles"
-    );
+    assert_eq!(summarize(&gather(&bundle, &world)), "? the server does not serve ClusterTrustBundles");
 }

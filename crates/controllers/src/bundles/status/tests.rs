@@ -35,8 +35,7 @@ fn failure(kind: TargetKind, namespace: &str) -> TargetFailure {
 fn reasons_and_messages_are_trust_managers() {
     let harvest = harvest();
     let reach = reach();
-    let missing =
-        SourceError::NotFound("failed to get ConfigMap a/b: configmaps \"b\" not found".into());
+    let missing = SourceError::NotFound("failed to get ConfigMap a/b: configmaps \"b\" not found".into());
     let bad = SourceError::Build("inline source contains invalid PEM data: x".into());
     let one = [failure(TargetKind::ConfigMap, "ns-1")];
     let several = [
@@ -210,8 +209,7 @@ fn a_status_is_one_that_the_schema_takes() {
 #[test]
 fn many_failures_are_told_briefly() {
     let harvest = harvest();
-    let failures: Vec<_> =
-        (0..2000).map(|n| failure(TargetKind::ConfigMap, &format!("ns-{n:04}"))).collect();
+    let failures: Vec<_> = (0..2000).map(|n| failure(TargetKind::ConfigMap, &format!("ns-{n:04}"))).collect();
     let told = report(&bundle(), SyncOutcome::Targets(&harvest, &failures), &[], fixtures::now());
     let message = told.event.unwrap().note;
     assert!(message.contains("(and 1999 more: ConfigMap in namespace \"ns-0001\""), "{message}");
@@ -228,10 +226,7 @@ fn other_troubles_are_events_only() {
             SyncBlocker::NamespaceSelector("x".into()),
             ("NamespaceSelectorError", "Failed to build namespace match labels selector: x"),
         ),
-        (
-            SyncBlocker::NamespaceList("x".into()),
-            ("NamespaceListError", "Failed to list namespaces: x"),
-        ),
+        (SyncBlocker::NamespaceList("x".into()), ("NamespaceListError", "Failed to list namespaces: x")),
         (
             SyncBlocker::TargetList(TargetKind::ConfigMap, "x".into()),
             ("ConfigMapListError", "Failed to list configmaps: x"),

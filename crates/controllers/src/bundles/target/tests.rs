@@ -74,8 +74,7 @@ fn read(kind: TargetKind, metadata: &Value) -> ObservedTarget {
     ObservedTarget::from_metadata(kind, &serde_json::from_value(metadata.clone()).unwrap())
 }
 
-const KINDS: [TargetKind; 3] =
-    [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
+const KINDS: [TargetKind; 3] = [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
 
 #[test]
 fn a_target_is_written_if_it_is_not_as_it_should_be() {
@@ -83,12 +82,7 @@ fn a_target_is_written_if_it_is_not_as_it_should_be() {
         let bundle = bundle(template(kind));
         let desired = &desired_targets(&bundle, &pool(P256))[0];
         let decided = |metadata: &Value| {
-            decide(
-                &bundle.metadata,
-                TargetIntent::Wanted(desired),
-                kind,
-                Some(&read(kind, metadata)),
-            )
+            decide(&bundle.metadata, TargetIntent::Wanted(desired), kind, Some(&read(kind, metadata)))
         };
         let good = synced(&bundle, desired);
         assert_eq!(decided(&good), TargetAction::Leave, "{kind}");
@@ -138,12 +132,7 @@ fn keys_are_known_by_who_manages_them() {
             // The hash matches, so only the keys differ.
             let mut metadata = metadata.clone();
             metadata["annotations"] = json!(desired.annotations);
-            decide(
-                &wanted.metadata,
-                TargetIntent::Wanted(desired),
-                kind,
-                Some(&read(kind, &metadata)),
-            )
+            decide(&wanted.metadata, TargetIntent::Wanted(desired), kind, Some(&read(kind, &metadata)))
         };
         let as_plain = synced(&plain, &desired_targets(&plain, &pool(P256))[0]);
         let as_rich = synced(&rich, &desired_targets(&rich, &pool(P256))[0]);
@@ -165,8 +154,7 @@ fn another_content_is_another_target() {
     let old = &desired_targets(&plain, &pool(P256))[0];
     let found = read(TargetKind::ConfigMap, &synced(&plain, old));
     let new = &desired_targets(&plain, &pool(RSA))[0];
-    let decided =
-        decide(&plain.metadata, TargetIntent::Wanted(new), TargetKind::ConfigMap, Some(&found));
+    let decided = decide(&plain.metadata, TargetIntent::Wanted(new), TargetKind::ConfigMap, Some(&found));
     assert_eq!(decided, TargetAction::Write(DriftReason::Content));
     assert!(found.is_current(&plain.metadata, old) && !found.is_current(&plain.metadata, new));
     let hash = encode_hex(&target_hash(P256.trim_end(), None, None));
@@ -179,12 +167,7 @@ fn another_content_is_another_target() {
     assert_eq!(one.annotations, other.annotations);
     let leaves = &desired_targets(&anchors, &pool(&fixtures::leaf_certificate()))[0];
     assert_eq!(
-        decide(
-            &anchors.metadata,
-            TargetIntent::Wanted(leaves),
-            TargetKind::ClusterTrustBundle,
-            None
-        ),
+        decide(&anchors.metadata, TargetIntent::Wanted(leaves), TargetKind::ClusterTrustBundle, None),
         TargetAction::Blocked("no CA certificate in bundle".to_owned())
     );
 }
@@ -203,10 +186,7 @@ fn what_others_control_is_left_to_them() {
             decide(&bundle.metadata, wish, kind, Some(&found)),
             TargetAction::Blocked("it is controlled by Operator bundle".to_owned())
         );
-        assert_eq!(
-            decide(&bundle.metadata, TargetIntent::Unwanted, kind, Some(&found)),
-            TargetAction::Leave
-        );
+        assert_eq!(decide(&bundle.metadata, TargetIntent::Unwanted, kind, Some(&found)), TargetAction::Leave);
         // An object without a controller is left alone until it is handed over.
         let found = read(kind, &json!({"name": desired.name}));
         let TargetAction::Blocked(why) = decide(&bundle.metadata, wish, kind, Some(&found)) else {
@@ -247,7 +227,6 @@ fn what_is_no_longer_wanted_is_taken_back() {
     let mut going = bundle(template(TargetKind::ConfigMap));
     going.metadata.deletion_timestamp = Some("2026-01-01T00:00:00Z".to_owned());
     let desired = &desired_targets(&going, &pool(P256))[0];
-    let decided =
-        decide(&going.metadata, TargetIntent::Wanted(desired), TargetKind::ConfigMap, None);
+    let decided = decide(&going.metadata, TargetIntent::Wanted(desired), TargetKind::ConfigMap, None);
     assert_eq!(decided, TargetAction::Leave);
 }

@@ -16,13 +16,8 @@ fn open_ca(directory: &Path, key: KeyType) -> Arc<CaSource> {
 
 #[test]
 fn a_ca_of_every_kind_is_made_once_and_kept() {
-    for key in [
-        KeyType::EcdsaP256,
-        KeyType::EcdsaP384,
-        KeyType::Rsa3072,
-        KeyType::Rsa4096,
-        KeyType::Ed25519,
-    ] {
+    for key in [KeyType::EcdsaP256, KeyType::EcdsaP384, KeyType::Rsa3072, KeyType::Rsa4096, KeyType::Ed25519]
+    {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("ca/mine");
         let made = open_ca(&directory, key).current().unwrap();

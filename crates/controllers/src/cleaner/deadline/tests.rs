@@ -7,8 +7,7 @@ const MADE: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 /// Time of the decision: one hour after creation.
 const DECIDED: &str = "2026-03-01T13:00:00Z";
 /// A certificate that expired long ago.
-const EXPIRED: &[u8] =
-    include_bytes!("../../../../server/tests/api/conformance/fixtures/ca-expired.pem");
+const EXPIRED: &[u8] = include_bytes!("../../../../server/tests/api/conformance/fixtures/ca-expired.pem");
 
 fn request(conditions: &Value, certificate: Option<&[u8]>) -> Csr {
     let mut request: Csr = serde_json::from_value(json!({
@@ -52,12 +51,7 @@ fn every_state_has_its_time() {
         // Missing or unusable times.
         ("no time", json!([condition("Denied", None)]), None, day),
         ("Go's zero", json!([condition("Denied", Some("0001-01-01T00:00:00Z"))]), None, day),
-        (
-            "before it was made",
-            json!([condition("Denied", Some("1999-01-01T00:00:00Z"))]),
-            None,
-            60,
-        ),
+        ("before it was made", json!([condition("Denied", Some("1999-01-01T00:00:00Z"))]), None, 60),
     ];
     for (what, conditions, certificate, minutes) in table {
         let deadline = csr_deadline(&request(&conditions, certificate));

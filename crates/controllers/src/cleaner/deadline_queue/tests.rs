@@ -6,11 +6,7 @@ use super::*;
 const START: OffsetDateTime = datetime!(2026-03-01 12:00 UTC);
 
 fn object(uid: &str, version: &str) -> ObjectMeta {
-    ObjectMeta {
-        uid: Some(uid.into()),
-        resource_version: Some(version.into()),
-        ..ObjectMeta::default()
-    }
+    ObjectMeta { uid: Some(uid.into()), resource_version: Some(version.into()), ..ObjectMeta::default() }
 }
 
 /// Returns what is due after this many real minutes, by a wall clock that is this many minutes

@@ -4,14 +4,12 @@ use serde_json::json;
 use super::*;
 
 const SIGNER: &str = "example.com/a";
-const REQUEST: &[u8] =
-    include_bytes!("../../../../server/tests/api/conformance/fixtures/csr-p256.pem");
+const REQUEST: &[u8] = include_bytes!("../../../../server/tests/api/conformance/fixtures/csr-p256.pem");
 const BAD_SIGNATURE: &[u8] =
     include_bytes!("../../../../server/tests/api/conformance/fixtures/csr-badsig.pem");
 
 fn csr(conditions: &[(&str, &str)], certificate: Option<&str>, request: &[u8]) -> Csr {
-    let conditions =
-        conditions.iter().map(|(kind, status)| json!({"type": kind, "status": status}));
+    let conditions = conditions.iter().map(|(kind, status)| json!({"type": kind, "status": status}));
     let mut csr: Csr = serde_json::from_value(json!({
         "metadata": {"name": "a"},
         "spec": {"request": "", "signerName": SIGNER, "username": "jane", "usages": ["client auth"]},

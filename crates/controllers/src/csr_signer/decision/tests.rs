@@ -74,8 +74,7 @@ fn what_is_not_about_policy_waits() {
     let unknown = of(|request| request.spec.usages = Some(vec!["tea".into()]));
     assert_eq!(unknown, delayed("UsagesUnknown", "unrecognized usage values: [\"tea\"]"));
     let unproven = of(|request| {
-        let bad =
-            include_bytes!("../../../../server/tests/api/conformance/fixtures/csr-badsig.pem");
+        let bad = include_bytes!("../../../../server/tests/api/conformance/fixtures/csr-badsig.pem");
         request.spec.request = ByteString(bad.to_vec());
     });
     assert!(
@@ -91,11 +90,8 @@ fn an_expired_authority_signs_nothing() {
         (time::Duration::DAY, "the signer has expired"),
     ] {
         let request = recorded_csr("kubelet client");
-        let answer =
-            decide(&request, KubernetesSigner::KubeletClient, &authority(NOW - before), YEAR, NOW);
-        let CsrDecision::Delayed(SigningDelay { reason, message }) = &answer else {
-            panic!("{answer:?}")
-        };
+        let answer = decide(&request, KubernetesSigner::KubeletClient, &authority(NOW - before), YEAR, NOW);
+        let CsrDecision::Delayed(SigningDelay { reason, message }) = &answer else { panic!("{answer:?}") };
         assert_eq!(*reason, "SignerExpired");
         assert!(message.starts_with(said), "{message}");
     }

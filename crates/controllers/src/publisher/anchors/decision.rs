@@ -147,11 +147,7 @@ pub enum AnchorAction {
 }
 
 /// Decides what to do with the bundle of a signer whose CA has this anchor.
-pub fn decide(
-    found: Option<&ExistingBundle>,
-    current: TrustAnchor,
-    policy: &AnchorPolicy,
-) -> AnchorAction {
+pub fn decide(found: Option<&ExistingBundle>, current: TrustAnchor, policy: &AnchorPolicy) -> AnchorAction {
     let max_duration_seconds = policy.max_duration.as_secs();
     let Some(found) = found else {
         let record = AnchorRecord { max_duration_seconds, ..AnchorRecord::default() };
@@ -218,8 +214,7 @@ fn hold_deadline(record: &AnchorRecord, policy: &AnchorPolicy) -> Option<OffsetD
 }
 
 fn next_change(contents: &BundleContents, now: OffsetDateTime) -> Option<Duration> {
-    let times =
-        contents.records.values().flat_map(|record| [record.hold_until, record.retain_until]);
+    let times = contents.records.values().flat_map(|record| [record.hold_until, record.retain_until]);
     let next = times.flatten().filter(|time| *time > now).min()?;
     Some(Duration::try_from(next - now).unwrap_or_default())
 }

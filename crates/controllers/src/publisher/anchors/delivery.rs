@@ -117,17 +117,11 @@ impl NodeReports {
         Some(lacking.map(|(node, _)| node.as_str()).collect())
     }
 
-    fn insert_report(
-        &mut self,
-        node: String,
-        object: &DynamicObject,
-        matters: impl Fn(&str, &str) -> bool,
-    ) {
+    fn insert_report(&mut self, node: String, object: &DynamicObject, matters: impl Fn(&str, &str) -> bool) {
         let status = object.data.get("status").cloned().unwrap_or_default();
         // A report that does not parse counts as lacking the bundle.
         let unreadable = || NodeReport { more_sources: 1, ..NodeReport::default() };
-        let mut report: NodeReport =
-            serde_json::from_value(status).unwrap_or_else(|_| unreadable());
+        let mut report: NodeReport = serde_json::from_value(status).unwrap_or_else(|_| unreadable());
         report.sources.retain(|source| matters(&source.name, &source.signer_name));
         self.nodes.insert(node, report);
     }
@@ -148,8 +142,7 @@ impl ReportedSource {
         }
         let get = |key: &str| wanted.labels.get(key).map(String::as_str);
         self.signer_name == wanted.signer
-            && LabelSelector::from_object(&self.label_selector)
-                .map_or(true, |labels| labels.matches(get))
+            && LabelSelector::from_object(&self.label_selector).map_or(true, |labels| labels.matches(get))
     }
 
     fn carries(&self, wanted: ExpectedBundle<'_>) -> bool {

@@ -43,16 +43,11 @@ pub fn round_up(time: OffsetDateTime) -> OffsetDateTime {
 mod moment {
     use super::*;
 
-    pub fn serialize<S: Serializer>(
-        time: &Option<OffsetDateTime>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(time: &Option<OffsetDateTime>, to: S) -> Result<S::Ok, S::Error> {
         time.map(timestamp::format).serialize(to)
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<OffsetDateTime>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<OffsetDateTime>, D::Error> {
         let text: Option<String> = Option::deserialize(from)?;
         text.map(|text| timestamp::parse(&text).map_err(serde::de::Error::custom)).transpose()
     }

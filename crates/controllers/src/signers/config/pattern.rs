@@ -118,18 +118,12 @@ impl NamePattern {
             NamePattern::Below(domain) => name.split_once('.').is_some_and(|(label, rest)| {
                 rest.eq_ignore_ascii_case(domain) && (label == "*" || is_label(label))
             }),
-            NamePattern::MailboxOf(wanted) => {
-                name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
-                    domain.eq_ignore_ascii_case(wanted)
-                        && is_printable(mailbox)
-                        && !mailbox.contains('@')
-                })
-            }
-            NamePattern::Mailbox(wanted, at) => {
-                name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
-                    mailbox == wanted && domain.eq_ignore_ascii_case(at)
-                })
-            }
+            NamePattern::MailboxOf(wanted) => name.rsplit_once('@').is_some_and(|(mailbox, domain)| {
+                domain.eq_ignore_ascii_case(wanted) && is_printable(mailbox) && !mailbox.contains('@')
+            }),
+            NamePattern::Mailbox(wanted, at) => name
+                .rsplit_once('@')
+                .is_some_and(|(mailbox, domain)| mailbox == wanted && domain.eq_ignore_ascii_case(at)),
             NamePattern::Beginning(beginning) => {
                 name.strip_prefix(beginning.as_str()).is_some_and(is_safe_subpath)
             }
@@ -150,9 +144,7 @@ impl PatternKind {
             PatternKind::Word if text.contains('*') => {
                 Err(format!("{text:?} is not a pattern; use \"*\" or an exact value"))
             }
-            PatternKind::CommonName | PatternKind::Word => {
-                Ok(NamePattern::Exactly(text.to_owned()))
-            }
+            PatternKind::CommonName | PatternKind::Word => Ok(NamePattern::Exactly(text.to_owned())),
             PatternKind::Email => parse_email(text),
             PatternKind::Uri => parse_uri(text),
         }
@@ -199,9 +191,7 @@ fn parse_uri(text: &str) -> Result<NamePattern, String> {
         .strip_prefix("//")
         .is_none_or(|after| after.split_once('/').is_some_and(|(host, _)| !host.is_empty()));
     match any {
-        true if host_ends && rest.ends_with(['/', ':']) => {
-            Ok(NamePattern::Beginning(rest.to_owned()))
-        }
+        true if host_ends && rest.ends_with(['/', ':']) => Ok(NamePattern::Beginning(rest.to_owned())),
         true => Err(format!(
             "{text:?} has \"*\" in an unsafe position; put it after a \"/\" behind the host, or after a \":\""
         )),
@@ -225,9 +215,7 @@ fn is_printable(text: &str) -> bool {
 
 fn is_scheme(scheme: &str) -> bool {
     scheme.starts_with(|first: char| first.is_ascii_alphabetic())
-        && scheme
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
 }
 
 /// Whether every reader of a URI agrees that this is below the prefix. Readers differ in what they decode, and how often:
@@ -270,8 +258,7 @@ impl AddressBlock {
             Some(_) => (text, None),
         };
         let first = address.parse::<IpAddr>().ok();
-        let block =
-            first.map(|first| AddressBlock { first, bits: bits.unwrap_or(to_bits(first).1) });
+        let block = first.map(|first| AddressBlock { first, bits: bits.unwrap_or(to_bits(first).1) });
         match block {
             Some(block) if block.first != block.first.to_canonical() => {
                 Err(field.invalid("is an IPv4 address in IPv6 notation; write it as IPv4"))
@@ -283,9 +270,7 @@ impl AddressBlock {
                 Err(field.invalid("has address bits behind its prefix; set them to 0"))
             }
             Some(block) => Ok(block),
-            None => {
-                Err(field.invalid("is not an address; write 10.0.0.1, or 10.0.0.0/8 for a block"))
-            }
+            None => Err(field.invalid("is not an address; write 10.0.0.1, or 10.0.0.0/8 for a block")),
         }
     }
 

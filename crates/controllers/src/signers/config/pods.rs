@@ -73,8 +73,7 @@ impl PodProfile {
         if let Some(usages) = &self.chosen_usages {
             return usages.clone();
         }
-        let both =
-            [windlass_pki::ExtendedUsage::ServerAuth, windlass_pki::ExtendedUsage::ClientAuth];
+        let both = [windlass_pki::ExtendedUsage::ServerAuth, windlass_pki::ExtendedUsage::ClientAuth];
         let signature = KeyUsageSet::DIGITAL_SIGNATURE;
         let key = if key.can_encipher() {
             // The RSA key exchange of TLS 1.2 needs it.
@@ -103,15 +102,14 @@ impl PodProfile {
             section.error("issues certificates without names; add trustDomain or serviceNames");
         }
         let allowed = AllowedPods::parse(&fields);
-        let chosen_usages = fields
-            .optional("usages", |list| parse_usages(list, "certificates would have no purpose"));
+        let chosen_usages =
+            fields.optional("usages", |list| parse_usages(list, "certificates would have no purpose"));
         let key_types = fields.optional("keyTypes", |list| {
             list.parse_nonempty("no key would be allowed", |item| {
                 parse_key_type(item, KeyType::POD_CERTIFICATE)
             })
         });
-        let max_duration =
-            fields.optional("maxDuration", |field| field.duration_at_least(MIN_DURATION));
+        let max_duration = fields.optional("maxDuration", |field| field.duration_at_least(MIN_DURATION));
         let refresh_after = fields.optional("refreshAfter", ConfigField::fraction);
         Ok(PodProfile {
             trust_domain: trust_domain?,
@@ -148,12 +146,10 @@ impl AllowedPods {
 
 fn parse_trust_domain(field: &ConfigField<'_>) -> ConfigResult<String> {
     let name = field.text()?;
-    let is_permitted =
-        |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
+    let is_permitted = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '-' | '_');
     if name.len() > 255 || !name.chars().all(is_permitted) {
-        return Err(field.invalid(
-            "is not a trust domain; use at most 255 lower-case letters, digits, '.', '-' and '_'",
-        ));
+        return Err(field
+            .invalid("is not a trust domain; use at most 255 lower-case letters, digits, '.', '-' and '_'"));
     }
     Ok(name.to_owned())
 }

@@ -93,17 +93,13 @@ impl RequestProfile {
         let ip_addresses = fields.list("ipAddresses", AddressBlock::parse);
         let email_addresses = fields.list("emailAddresses", NamePattern::parse_email);
         let uris = fields.list("uris", NamePattern::parse_uri);
-        let usages =
-            fields.required("usages", |list| parse_usages(list, "every request would be rejected"));
-        let required_usages = fields
-            .list("requiredUsages", |field| parse_required_usage(field, usages.as_ref().ok()));
+        let usages = fields.required("usages", |list| parse_usages(list, "every request would be rejected"));
+        let required_usages =
+            fields.list("requiredUsages", |field| parse_required_usage(field, usages.as_ref().ok()));
         let key_types = fields.optional("keyTypes", |list| {
-            list.parse_nonempty("no key would be allowed", |item| {
-                parse_key_type(item, KeyType::ALL)
-            })
+            list.parse_nonempty("no key would be allowed", |item| parse_key_type(item, KeyType::ALL))
         });
-        let max_duration =
-            fields.required("maxDuration", |field| field.duration_at_least(MIN_DURATION));
+        let max_duration = fields.required("maxDuration", |field| field.duration_at_least(MIN_DURATION));
         let duration = fields.optional("duration", |field| {
             let duration = field.duration_at_least(MIN_DURATION)?;
             match max_duration {
@@ -159,8 +155,7 @@ impl RequestProfile {
             ("emailAddresses", &self.email_addresses),
             ("uris", &self.uris),
         ];
-        let all =
-            lists.into_iter().flat_map(|(field, list)| list.iter().map(move |each| (field, each)));
+        let all = lists.into_iter().flat_map(|(field, list)| list.iter().map(move |each| (field, each)));
         all.filter(|(_, pattern)| pattern.is_shared_wildcard()).collect()
     }
 }

@@ -6,8 +6,7 @@ use super::pods::AllowedPods;
 use super::*;
 
 fn parse(text: &str) -> Result<SignersConfig, String> {
-    SignersConfig::parse(Path::new("/etc/windlass/signers.yaml"), text)
-        .map_err(|error| error.to_string())
+    SignersConfig::parse(Path::new("/etc/windlass/signers.yaml"), text).map_err(|error| error.to_string())
 }
 
 const WHOLE: &str = r#"apiVersion: windlass.dev/v1
@@ -62,10 +61,8 @@ fn a_file_with_everything_is_read() {
     let SignersConfig { signers } = parse(WHOLE).unwrap();
     let [tls, pods] = signers.as_slice() else { panic!("{signers:?}") };
     assert_eq!(tls.name.as_str(), "example.com/server-tls");
-    let files = CaConfig::Files {
-        certificate: "/etc/windlass/tls.crt".into(),
-        key: "/secrets/tls.key".into(),
-    };
+    let files =
+        CaConfig::Files { certificate: "/etc/windlass/tls.crt".into(), key: "/secrets/tls.key".into() };
     assert_eq!(tls.ca, files);
     let requests = tls.requests.as_ref().unwrap();
     assert_eq!(requests.common_names, [NamePattern::Below("example.com".into())]);
@@ -99,9 +96,7 @@ fn a_file_with_everything_is_read() {
     assert_eq!(profile.trust_domain.as_deref(), Some("example.com"));
     assert_eq!(profile.service_names.as_deref(), Some("cluster.example"));
     assert!(profile.allowed.contains("web", "any") && profile.allowed.contains("db", "backup"));
-    assert!(
-        !profile.allowed.contains("db", "other") && !profile.allowed.contains("other", "backup")
-    );
+    assert!(!profile.allowed.contains("db", "other") && !profile.allowed.contains("other", "backup"));
     assert!(profile.allows_key(KeyType::Ed25519) && !profile.allows_key(KeyType::Rsa3072));
     let usages = profile.usages(KeyType::Ed25519);
     assert_eq!(usages.extended, BTreeSet::from([ExtendedUsage::ClientAuth]));

@@ -18,8 +18,7 @@ pub fn parse_required_usage(
     let usage = CertificateUsages::from_names(&[name]).unwrap_or_default();
     match allowed {
         Some(allowed)
-            if !allowed.key.contains(usage.key)
-                || !allowed.extended.is_superset(&usage.extended) =>
+            if !allowed.key.contains(usage.key) || !allowed.extended.is_superset(&usage.extended) =>
         {
             Err(field.invalid("is not one of the usages; add it to usages"))
         }

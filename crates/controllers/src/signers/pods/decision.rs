@@ -83,14 +83,10 @@ pub fn decide(
 }
 
 /// Checks that the signer signs for the service account, and that there are no annotations, which it would ignore.
-fn check_permitted(
-    profile: &PodProfile,
-    request: &PendingPodRequest,
-) -> Result<(), PodRequestDecision> {
+fn check_permitted(profile: &PodProfile, request: &PendingPodRequest) -> Result<(), PodRequestDecision> {
     let (namespace, account) = (request.namespace(), &request.spec().service_account_name);
     if !profile.allowed.contains(namespace, account) {
-        let message =
-            format!("this signer does not sign for service account {namespace}/{account}");
+        let message = format!("this signer does not sign for service account {namespace}/{account}");
         return Err(denied("NotPermitted", message));
     }
     match request.spec().annotations().next() {
@@ -144,18 +140,15 @@ fn build_alt_names(
     services: &[Service],
 ) -> Result<AltNames, PodRequestDecision> {
     let (namespace, account) = (request.namespace(), &request.spec().service_account_name);
-    let id =
-        profile.trust_domain.as_ref().map(|domain| build_spiffe_id(domain, namespace, account));
+    let id = profile.trust_domain.as_ref().map(|domain| build_spiffe_id(domain, namespace, account));
     let dns_names = profile
         .service_names
         .as_ref()
         .map(|domain| service_names(services, request.pod().labels(), namespace, domain));
     let dns_names = dns_names.unwrap_or_default();
     if dns_names.len() >= MAX_ALT_NAMES {
-        let message = format!(
-            "services give the pod {} DNS names; the limit is {MAX_ALT_NAMES}",
-            dns_names.len()
-        );
+        let message =
+            format!("services give the pod {} DNS names; the limit is {MAX_ALT_NAMES}", dns_names.len());
         return Err(delayed("TooManyNames", message));
     }
     let names = AltNames { dns_names, uris: id.into_iter().collect(), ..AltNames::default() };
@@ -167,17 +160,13 @@ fn build_alt_names(
 }
 
 /// Issues the certificate and returns it with its chain as PEM.
-fn sign_chain(
-    ca: &SigningCa,
-    template: &CertificateTemplate<'_>,
-) -> Result<String, PodRequestDecision> {
+fn sign_chain(ca: &SigningCa, template: &CertificateTemplate<'_>) -> Result<String, PodRequestDecision> {
     let issued = issue_certificate(ca.authority(), template).map_err(from_pki_error)?;
     let rest = ca.intermediates().map(Certificate::der);
     let all = std::iter::once(issued.der()).chain(rest);
     let chain = pem::encode_certificates(all.map(AsRef::as_ref));
     if chain.len() > MAX_CHAIN_BYTES {
-        let message =
-            format!("the chain has {} bytes; the limit is {MAX_CHAIN_BYTES}", chain.len());
+        let message = format!("the chain has {} bytes; the limit is {MAX_CHAIN_BYTES}", chain.len());
         return Err(delayed("ChainTooLong", message));
     }
     Ok(chain)
@@ -194,11 +183,7 @@ fn from_validity_error(error: ValidityError) -> PodRequestDecision {
 
 /// Permanent errors are final; the others are retried.
 fn from_pki_error(error: Error) -> PodRequestDecision {
-    if error.is_permanent() {
-        failed("SigningFailed", error)
-    } else {
-        delayed("SigningFailed", error)
-    }
+    if error.is_permanent() { failed("SigningFailed", error) } else { delayed("SigningFailed", error) }
 }
 
 fn denied(reason: &'static str, message: String) -> PodRequestDecision {

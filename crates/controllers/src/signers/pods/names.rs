@@ -63,10 +63,7 @@ mod tests {
 
     #[test]
     fn an_id_names_the_account() {
-        assert_eq!(
-            build_spiffe_id("example.com", "web", "a.b"),
-            "spiffe://example.com/ns/web/sa/a.b"
-        );
+        assert_eq!(build_spiffe_id("example.com", "web", "a.b"), "spiffe://example.com/ns/web/sa/a.b");
     }
 
     #[test]
@@ -104,8 +101,7 @@ mod tests {
         assert_eq!(names, expected);
         // "s.ns.svc." and the domain may have 253 bytes together.
         for (length, fits) in [(244, true), (245, false)] {
-            let domain =
-                [61, 61, 61, length - 3 * 61 - 3].map(|length| "d".repeat(length)).join(".");
+            let domain = [61, 61, 61, length - 3 * 61 - 3].map(|length| "d".repeat(length)).join(".");
             let names = service_names(&[selecting("s")], &labels, "ns", &domain);
             assert_eq!((domain.len(), names.len()), (length, if fits { 2 } else { 1 }));
         }

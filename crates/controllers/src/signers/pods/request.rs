@@ -103,9 +103,8 @@ impl PendingPodRequest {
         };
         let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
         if account.unwrap_or("default") != service_account_name {
-            let message = format!(
-                "pod {namespace}/{pod_name} does not run as service account {service_account_name}"
-            );
+            let message =
+                format!("pod {namespace}/{pod_name} does not run as service account {service_account_name}");
             return Err(UnsignablePodRequest::NotPermitted(message));
         }
         Ok(VerifiedPodRequest { request: self, key, pod })
@@ -156,10 +155,7 @@ pub struct PodRequestSpec {
 impl PodRequestSpec {
     /// Parses the spec of a request.
     pub fn from_request(request: &PodRequest) -> Result<PodRequestSpec, serde_json::Error> {
-        request
-            .data
-            .get("spec")
-            .map_or_else(|| Ok(PodRequestSpec::default()), PodRequestSpec::deserialize)
+        request.data.get("spec").map_or_else(|| Ok(PodRequestSpec::default()), PodRequestSpec::deserialize)
     }
 
     /// Returns the maximum lifetime that the request allows.
@@ -224,10 +220,7 @@ pub fn with_refusal(
     why: &RefusalReason,
     now: OffsetDateTime,
 ) -> PodRequest {
-    with_status(
-        request,
-        json!({"conditions": [build_condition(kind, why.reason, &why.message, now)]}),
-    )
+    with_status(request, json!({"conditions": [build_condition(kind, why.reason, &why.message, now)]}))
 }
 
 fn with_status(request: &PodRequest, status: Value) -> PodRequest {

@@ -13,8 +13,7 @@ use super::*;
 use crate::signers::config::{SignerConfig, SignersConfig};
 
 const HOURS: Backoff = Backoff::constant(Duration::from_secs(7200));
-const STUB: &[u8] =
-    include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
+const STUB: &[u8] = include_bytes!("../../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
 
 /// Writes a CA pair to a directory; it is valid for `minutes` from now.
 fn write_pair(dir: &Path, name: &str, minutes: i64) {
@@ -101,10 +100,7 @@ async fn a_new_pair_wakes_what_waits() {
     let issued = Certificate::from_pem(chain.as_bytes()).unwrap();
     assert!(ca.current().unwrap().authority().has_issued(&issued));
     assert_eq!(ca.current().unwrap().certificate().common_name(), Some("new"));
-    assert_eq!(
-        issued.validity().not_after(),
-        ca.current().unwrap().certificate().validity().not_after()
-    );
+    assert_eq!(issued.validity().not_after(), ca.current().unwrap().certificate().validity().not_after());
     assert_eq!(told().await.len(), 1);
     signing.abort();
     following.abort();

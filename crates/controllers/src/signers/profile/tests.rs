@@ -44,13 +44,10 @@ fn every_part_of_a_subject_counts() {
     assert!(full.ends_with("is not allowed by the signer's profile"), "{full}");
     // Kubernetes would issue only the last common name; both must be allowed.
     let names = recorded("two common names");
-    let names: Vec<&str> =
-        names.subject().attributes().iter().filter_map(|each| each.value()).collect();
+    let names: Vec<&str> = names.subject().attributes().iter().filter_map(|each| each.value()).collect();
     for name in &names {
-        let one = check_message(
-            &format!("commonNames: [{name:?}], organizations: ['*']"),
-            "two common names",
-        );
+        let one =
+            check_message(&format!("commonNames: [{name:?}], organizations: ['*']"), "two common names");
         assert!(one.contains("is not allowed"), "{name}: {one}");
     }
     let both = format!("commonNames: {names:?}, organizations: ['*']");

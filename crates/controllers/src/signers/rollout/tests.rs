@@ -92,10 +92,7 @@ fn a_ca_waits_for_its_anchor_and_the_one_before_goes_on() {
     changes.mark_unchanged();
     assert_eq!(trial.signing_ca(NOW + MINUTE), "old", "nodes do not have it");
     assert_eq!(trial.rollout.signing_fingerprint(), Some(trial.old.clone()));
-    trial.publish(
-        &[(&new, AnchorRecord::default()), (&trial.old, retained_record(retain))],
-        NOW + MINUTE,
-    );
+    trial.publish(&[(&new, AnchorRecord::default()), (&trial.old, retained_record(retain))], NOW + MINUTE);
     assert!(changes.has_changed().unwrap());
     assert_eq!(trial.signing_ca(NOW + MINUTE), "new");
     assert_eq!(trial.rollout.signing_fingerprint(), Some(new));
@@ -110,10 +107,7 @@ fn a_ca_waits_no_longer_than_the_timeout() {
     assert_eq!(trial.signing_ca(NOW + TIMEOUT), "old", "whoever publishes cannot do it");
     let new = trial.replace();
     let (until, retain) = (NOW + 2 * TIMEOUT, NOW + 2 * TIMEOUT + HOUR);
-    trial.publish(
-        &[(&new, held_record(until)), (&trial.old, retained_record(retain))],
-        NOW + TIMEOUT,
-    );
+    trial.publish(&[(&new, held_record(until)), (&trial.old, retained_record(retain))], NOW + TIMEOUT);
     assert_eq!(trial.signing_ca(until - MINUTE), "old");
     assert_eq!(trial.signing_ca(until), "new");
 }

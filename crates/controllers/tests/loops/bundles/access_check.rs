@@ -62,8 +62,7 @@ impl BundleFixture {
         let admin = self.world.client.clone();
         self.world.client = self.world.client_as("limited", &["system:authenticated"]);
         let controllers: ControllerSelection = ControllerName::Bundles.name().parse().unwrap();
-        let options =
-            ControllerOptions { bundles, controllers, ..ControllerOptions::new(system_clock()) };
+        let options = ControllerOptions { bundles, controllers, ..ControllerOptions::new(system_clock()) };
         self.world.run_controllers_with(options);
         self.world.client = admin;
     }
@@ -103,8 +102,7 @@ async fn without_rights_on_secrets_config_maps_are_written() {
 async fn with_rights_in_some_namespaces_those_are_written() {
     let mut site = BundleFixture::without_controllers().await;
     site.allow(None, common_rules()).await;
-    let (read, all) =
-        (["get", "list", "watch"], ["get", "list", "watch", "create", "patch", "delete"]);
+    let (read, all) = (["get", "list", "watch"], ["get", "list", "watch", "create", "patch", "delete"]);
     site.allow(Some(TRUST), vec![rule("", &["configmaps", "secrets"], &read)]).await;
     site.allow(Some("a"), vec![rule("", &["configmaps"], &all)]).await;
     let only = ["a".to_owned()].into_iter().collect();

@@ -19,17 +19,13 @@ async fn a_foreign_owner_is_told_of_and_left() {
     let foreign = json!({
         "metadata": {"name": "roots", "ownerReferences": [controller]}, "data": {"x": "y"},
     });
-    let foreign =
-        site.config_maps("b").create(&PostParams::default(), &object(foreign)).await.unwrap();
+    let foreign = site.config_maps("b").create(&PostParams::default(), &object(foreign)).await.unwrap();
     let mut site = site;
     site.run(super::settings(), windlass_server::system_clock());
     site.create("roots", json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     let (message, status) = site.wait_for_reason("roots", "SyncConfigMapTargetFailed").await;
-    assert!(
-        message.starts_with("Failed to sync bundle ConfigMap to namespace \"b\": "),
-        "{message}"
-    );
+    assert!(message.starts_with("Failed to sync bundle ConfigMap to namespace \"b\": "), "{message}");
     assert!(message.ends_with("it is controlled by ConfigMap owner"), "{message}");
     assert_eq!(status["conditions"][0]["status"], "False");
     let kept = site.config_maps("b").get("roots").await.unwrap();
@@ -73,10 +69,7 @@ async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
     site.world.create_namespace("new").await;
     site.wait_for_data("new", "one", &[("k", &bundle_pem(&[P256]))]).await;
     let metrics = site.world.metrics();
-    assert!(
-        metrics.contains("windlass_bundle_targets{bundle=\"one\",state=\"failed\"} 1"),
-        "{metrics}"
-    );
+    assert!(metrics.contains("windlass_bundle_targets{bundle=\"one\",state=\"failed\"} 1"), "{metrics}");
     // A namespace that is being deleted does not block.
     let _ = site.world.namespaces().delete("a", &Default::default()).await.unwrap();
     wait_until_removed(&site.world.namespaces(), "a").await;
@@ -93,8 +86,7 @@ async fn a_contest_is_told_of_instead_of_fought() {
         site.config_maps("b").patch("roots", &PatchParams::default(), &drift).await.unwrap();
     }
     let (message, _) = site.wait_for_reason("roots", "SyncConfigMapTargetFailed").await;
-    let words =
-        "Failed to sync bundle ConfigMap to namespace \"b\": another manager keeps changing it";
+    let words = "Failed to sync bundle ConfigMap to namespace \"b\": another manager keeps changing it";
     assert_eq!(message, words);
     // A new change is still written.
     site.patch("roots", json!({"spec": {"sources": [{"inLine": RSA}]}})).await;

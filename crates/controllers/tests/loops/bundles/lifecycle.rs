@@ -75,16 +75,14 @@ async fn a_secret_lives_with_its_bundle() {
         move |secret: Option<&Secret>| {
             let data = secret.and_then(|secret| secret.data.as_ref());
             data.is_some_and(|data| {
-                data.keys().map(String::as_str).eq(keys.iter().copied())
-                    && data["ca.crt"].0 == pem.as_bytes()
+                data.keys().map(String::as_str).eq(keys.iter().copied()) && data["ca.crt"].0 == pem.as_bytes()
             })
         }
     };
     let all: &[&str] = &["ca.crt", "t.jks", "t.p12"];
     for namespace in ["a", "b"] {
         let right = has(all, bundle_pem(&[P256]));
-        let secret =
-            wait_until(&site.secrets(namespace), "roots", "be there", right).await.unwrap();
+        let secret = wait_until(&site.secrets(namespace), "roots", "be there", right).await.unwrap();
         assert_eq!(secret.type_.as_deref(), Some("Opaque"));
     }
     site.wait_for_reason("roots", "Synced").await;
@@ -132,10 +130,7 @@ async fn drift_is_repaired_and_what_others_wrote_stays() {
         map.is_some_and(|map| {
             let labelled = map.labels().get("l").is_some_and(|value| value == "1");
             let annotated = map.annotations().get("n").is_some_and(|value| value == "2");
-            labelled
-                && annotated
-                && map.labels().contains_key(LABEL)
-                && map.annotations().contains_key(HASH)
+            labelled && annotated && map.labels().contains_key(LABEL) && map.annotations().contains_key(HASH)
         })
     };
     let owned = |map: Option<&ConfigMap>| map.is_some_and(|m| m.owner_references().len() == 1);
@@ -175,17 +170,14 @@ async fn a_trust_bundle_is_source_and_target() {
         }))
     };
     anchors.create(&PostParams::default(), &of("example.com:a:one", P256)).await.unwrap();
-    let source =
-        json!({"signerName": "example.com/a", "labelSelector": {"matchLabels": {"x": "1"}}});
+    let source = json!({"signerName": "example.com/a", "labelSelector": {"matchLabels": {"x": "1"}}});
     let target = json!({
         "configMap": {"key": "k"}, "clusterTrustBundle": {"signerName": "example.com/out"},
     });
     site.create("roots", json!([{"clusterTrustBundle": source}]), target).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     let holds = |pem: String| {
-        move |found: Option<&ClusterTrustBundle>| {
-            found.is_some_and(|found| found.spec.trust_bundle == pem)
-        }
+        move |found: Option<&ClusterTrustBundle>| found.is_some_and(|found| found.spec.trust_bundle == pem)
     };
     let name = "example.com:out:roots";
     wait_until(&anchors, name, "be there", holds(bundle_pem(&[P256]))).await;
@@ -256,13 +248,9 @@ async fn orphans_of_other_settings_are_removed() {
     site.wait_for_reason("roots", "Synced").await;
     site.wait_for_reason("sealed", "Synced").await;
     site.world.stop_controllers().await;
-    site.patch("sealed", json!({"spec": {"target": {"secret": null, "configMap": {"key": "k"}}}}))
-        .await;
+    site.patch("sealed", json!({"spec": {"target": {"secret": null, "configMap": {"key": "k"}}}})).await;
     let only = ["a".to_owned()].into_iter().collect();
-    site.run(
-        BundleSettings { target_namespaces: only, ..BundleSettings::default() },
-        system_clock(),
-    );
+    site.run(BundleSettings { target_namespaces: only, ..BundleSettings::default() }, system_clock());
     let (message, _) = site.wait_for_reason("sealed", "Synced").await;
     assert_eq!(message, "Successfully synced Bundle to all allowed namespaces");
     wait_until_removed(&site.secrets("a"), "sealed").await;

@@ -28,21 +28,15 @@ async fn a_missing_source_keeps_targets_as_they_were() {
     let words = "Bundle source was not found: failed to get ConfigMap cert-manager/src: \
                  configmaps \"src\" not found";
     assert_eq!(message, words);
-    assert_eq!(
-        (&status["certificates"], &status["sources"][0]["certificates"]),
-        (&json!(1), &json!(0))
-    );
+    assert_eq!((&status["certificates"], &status["sources"][0]["certificates"]), (&json!(1), &json!(0)));
     let kept = site.config_maps("a").get("roots").await.unwrap();
     assert_eq!(kept.metadata.resource_version, map.metadata.resource_version);
     site.apply_source("src", json!({"k": RSA})).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[RSA]))]).await;
     site.wait_for_reason("roots", "Synced").await;
     // Data that is not a certificate.
-    site.apply_source(
-        "src",
-        json!({"k": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}),
-    )
-    .await;
+    site.apply_source("src", json!({"k": "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}))
+        .await;
     let (message, _) = site.wait_for_reason("roots", "SourceBuildError").await;
     assert!(message.contains("ConfigMap cert-manager/src at key \"k\""), "{message}");
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[RSA]))]).await;
@@ -91,8 +85,7 @@ async fn the_default_package_is_followed() {
     let file = PackageFile::open(path.clone()).unwrap();
     let settings = BundleSettings { package: Some(file.clone()), ..settings() };
     let site = BundleFixture::start_with(settings, system_clock()).await;
-    site.create("roots", json!([{"useDefaultCAs": true}]), json!({"configMap": {"key": "k"}}))
-        .await;
+    site.create("roots", json!([{"useDefaultCAs": true}]), json!({"configMap": {"key": "k"}})).await;
     site.wait_for_data("a", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     let (_, status) = site.wait_for_reason("roots", "Synced").await;
     assert_eq!(status["defaultCAVersion"], first);
@@ -109,8 +102,7 @@ async fn the_default_package_is_followed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_package_the_reason_is_told() {
     let site = BundleFixture::start_with(settings(), fixed_clock(OffsetDateTime::now_utc())).await;
-    site.create("roots", json!([{"useDefaultCAs": true}]), json!({"configMap": {"key": "k"}}))
-        .await;
+    site.create("roots", json!([{"useDefaultCAs": true}]), json!({"configMap": {"key": "k"}})).await;
     let (message, _) = site.wait_for_reason("roots", "SourceNotFound").await;
     assert!(message.contains("default CAs not available"), "{message}");
 }

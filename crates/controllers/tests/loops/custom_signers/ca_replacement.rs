@@ -24,8 +24,7 @@ impl FakeNodes {
     async fn deliver(&mut self, node: &str, bundle: &Bundle) {
         let text = &bundle.spec.trust_bundle;
         let fingerprints = pem::certificates(text.as_bytes()).unwrap();
-        let fingerprints: Vec<_> =
-            fingerprints.iter().map(|der| windlass_pki::fingerprint(der)).collect();
+        let fingerprints: Vec<_> = fingerprints.iter().map(|der| windlass_pki::fingerprint(der)).collect();
         let digest = windlass_pki::certificate_set_digest(&fingerprints);
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let carried = json!([{"name": NAME, "digest": format!("sha256:{digest}")}]);
@@ -120,8 +119,7 @@ async fn services_verify_each_other_at_every_step() {
     assert!(is_signed_by(&old, &four), "signed by a CA that a node does not know");
     nodes.verify(&[&one, &two, &three, &four], site.now());
     nodes.deliver("n2", &both).await;
-    let open =
-        |b: Option<&Bundle>| b.is_some_and(|b| !records(b).to_string().contains("holdUntil"));
+    let open = |b: Option<&Bundle>| b.is_some_and(|b| !records(b).to_string().contains("holdUntil"));
     wait_until(&site.bundles(), NAME, "be delivered", open).await.unwrap();
     let renewed = async {
         for round in 0.. {
@@ -195,10 +193,7 @@ async fn a_ca_that_came_while_nobody_looked_waits_and_says_so() {
     let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
     assert!(told.message.as_ref().unwrap().contains("at the latest at "), "{told:?}");
     let metrics = site.world.metrics();
-    assert!(
-        metrics.contains("windlass_signer_ca_pending{signer=\"example.com/web\"}"),
-        "{metrics}"
-    );
+    assert!(metrics.contains("windlass_signer_ca_pending{signer=\"example.com/web\"}"), "{metrics}");
     // The timeout passes without a report from the node.
     *site.now.lock().unwrap() += Duration::from_secs(5 * 60 + 1);
     let both = site.wait_for_reconcile().await;
@@ -233,8 +228,7 @@ async fn an_anchor_that_is_removed_by_hand_stays_away_and_its_ca_stops() {
     site.wait_until_published(NAME, &[new.certificate(), old.certificate()]).await;
     let patch = Patch::Merge(json!({"spec": {"trustBundle": new.certificate().to_pem()}}));
     site.bundles().patch(NAME, &PatchParams::default(), &patch).await.unwrap();
-    let forgotten =
-        |b: Option<&Bundle>| b.is_some_and(|b| records(b).as_object().unwrap().len() == 1);
+    let forgotten = |b: Option<&Bundle>| b.is_some_and(|b| records(b).as_object().unwrap().len() == 1);
     let alone = wait_until(&site.bundles(), NAME, "forget the anchor", forgotten).await.unwrap();
     assert_eq!(alone.spec.trust_bundle, new.certificate().to_pem());
     let api = site.requests_as("alice", "x");

@@ -33,19 +33,12 @@ fn time_at(seconds: u64) -> ClockReading {
 /// A certificate for 100 hours, issued so many hours before the start.
 fn aged(hours: i64) -> Arc<CertificateKeyPair> {
     let from = START - Span::hours(hours);
-    let signed =
-        CertificateFixture { until: from + Span::hours(100), ..CertificateFixture::client(from) };
+    let signed = CertificateFixture { until: from + Span::hours(100), ..CertificateFixture::client(from) };
     Arc::new(signed.identity(PrivateKey::generate().unwrap()))
 }
 
 fn machine(held: Option<Arc<CertificateKeyPair>>) -> RotationStateMachine {
-    RotationStateMachine::new(
-        CertificatePurpose::Client,
-        RetryPolicy::default(),
-        held,
-        Vec::new(),
-        0.5,
-    )
+    RotationStateMachine::new(CertificatePurpose::Client, RetryPolicy::default(), held, Vec::new(), 0.5)
 }
 
 fn specify(machine: &mut RotationStateMachine, now: ClockReading) -> Vec<RotationAction> {
@@ -88,10 +81,7 @@ fn requests_certificate_when_needed() {
     ];
     for (what, age, node, expected) in table {
         let mut machine = machine(age.map(aged));
-        assert!(
-            machine.step(RotationEvent::Tick, time_at(0), 0.5).is_empty(),
-            "{what}: not specified yet"
-        );
+        assert!(machine.step(RotationEvent::Tick, time_at(0), 0.5).is_empty(), "{what}: not specified yet");
         assert_eq!(machine.report().doing, ManagerActivity::Unspecified);
         let template = Some(CertificateTemplate::client(node));
         let actions = machine.step(RotationEvent::Template(template), time_at(0), 0.5);
@@ -116,11 +106,7 @@ fn a_jump_of_the_clock_is_noticed_both_ways() {
     specify(&mut machine, time_at(0));
     let ahead = ClockReading { wall: START + Span::days(365), since: Duration::from_secs(10) };
     let asked = requested(&machine.step(RotationEvent::Tick, ahead, 0.5));
-    assert_eq!(
-        asked,
-        Some((RotationKey::Kept, RequesterCredential::Bootstrap)),
-        "it seems expired"
-    );
+    assert_eq!(asked, Some((RotationKey::Kept, RequesterCredential::Bootstrap)), "it seems expired");
     machine.step(RotationEvent::Asked("r".into()), ahead, 0.5);
     // The issued certificate is valid only by the signer's clock.
     let actions = machine.step(RotationEvent::Issued(aged(0)), ahead, 0.5);
@@ -128,10 +114,7 @@ fn a_jump_of_the_clock_is_noticed_both_ways() {
     assert_eq!(machine.report().trouble.unwrap().cause, FailureCause::BadCertificate);
     // The clock is right again: the held certificate is valid, and nothing is requested.
     assert!(machine.step(RotationEvent::Tick, time_at(20), 0.5).is_empty());
-    assert_eq!(
-        (machine.report().doing, machine.report().trouble),
-        (ManagerActivity::Holding, None)
-    );
+    assert_eq!((machine.report().doing, machine.report().trouble), (ManagerActivity::Holding, None));
 }
 
 #[test]
@@ -163,10 +146,7 @@ fn pauses_by_what_went_wrong() {
         let mut machine = machine(Some(aged(85)));
         specify(&mut machine, time_at(0));
         let told = machine.step(failure(cause), time_at(0), 0.5);
-        assert!(
-            matches!(told[..], [RotationAction::Notify(RotationNotice::Trouble(_))]),
-            "{cause:?}"
-        );
+        assert!(matches!(told[..], [RotationAction::Notify(RotationNotice::Trouble(_))]), "{cause:?}");
         let report = machine.report();
         let until = START + Span::seconds(pause);
         assert_eq!(report.doing, ManagerActivity::Pausing { until }, "{cause:?}");
@@ -174,11 +154,7 @@ fn pauses_by_what_went_wrong() {
         let pause = u64::try_from(pause).unwrap();
         assert_eq!(machine.idle_for(time_at(0)), Duration::from_secs(pause).min(LOOK), "{cause:?}");
         assert!(machine.step(RotationEvent::Tick, time_at(pause - 1), 0.5).is_empty(), "{cause:?}");
-        assert_eq!(
-            requested(&machine.step(RotationEvent::Tick, time_at(pause), 0.5)),
-            expected,
-            "{cause:?}"
-        );
+        assert_eq!(requested(&machine.step(RotationEvent::Tick, time_at(pause), 0.5)), expected, "{cause:?}");
         // The same failure is not reported again.
         assert!(machine.step(failure(cause), time_at(pause), 0.5).is_empty(), "{cause:?}");
     }
@@ -308,11 +284,7 @@ fn incomplete_certificate_is_better_than_none() {
         }
         let report = machine.report();
         assert_eq!(report.trouble.unwrap().cause, FailureCause::NamesMissing, "{what}");
-        assert_eq!(
-            report.doing,
-            ManagerActivity::Pausing { until: START + Span::MINUTE },
-            "{what}"
-        );
+        assert_eq!(report.doing, ManagerActivity::Pausing { until: START + Span::MINUTE }, "{what}");
     }
 }
 
@@ -331,10 +303,7 @@ fn a_disk_that_does_not_take_it_costs_nothing_but_time() {
         assert_eq!(machine.report().trouble.unwrap().cause, FailureCause::DiskFull);
         for second in [1, 3, 7] {
             let actions = machine.step(RotationEvent::Tick, time_at(second), 0.5);
-            assert!(
-                matches!(actions[..], [RotationAction::Store(_)]),
-                "stored, not asked for again"
-            );
+            assert!(matches!(actions[..], [RotationAction::Store(_)]), "stored, not asked for again");
             machine.step(failure(FailureCause::DiskFull), time_at(second), 0.5);
         }
         assert!(matches!(
@@ -344,10 +313,7 @@ fn a_disk_that_does_not_take_it_costs_nothing_but_time() {
         let actions = machine.step(RotationEvent::Stored, time_at(15), 0.5);
         assert!(matches!(actions[0], RotationAction::Publish(_)));
         let report = machine.report();
-        assert_eq!(
-            (report.doing, report.trouble, report.stored),
-            (ManagerActivity::Holding, None, 1)
-        );
+        assert_eq!((report.doing, report.trouble, report.stored), (ManagerActivity::Holding, None, 1));
     }
 }
 
@@ -370,8 +336,7 @@ fn a_key_that_could_not_be_made_is_still_to_be_made() {
 fn a_serving_certificate_is_asked_for_by_the_node_only() {
     for held in [None, Some(aged(85)), Some(aged(101))] {
         let pace = RetryPolicy::default();
-        let mut machine =
-            RotationStateMachine::new(CertificatePurpose::Serving, pace, held, Vec::new(), 0.5);
+        let mut machine = RotationStateMachine::new(CertificatePurpose::Serving, pace, held, Vec::new(), 0.5);
         assert_eq!(
             requested(&specify(&mut machine, time_at(0))),
             Some((RotationKey::Kept, RequesterCredential::Own))
@@ -424,9 +389,7 @@ fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
             second += [0, 1, 20, 100, 4000][dice(5)];
             let event = match (dice(4), job) {
                 (0, _) | (1, PendingJob::None) => RotationEvent::Tick,
-                (1, _) | (_, PendingJob::None) => {
-                    RotationEvent::Template(templates.get(dice(3)).cloned())
-                }
+                (1, _) | (_, PendingJob::None) => RotationEvent::Template(templates.get(dice(3)).cloned()),
                 (2, PendingJob::Asking) => {
                     job = PendingJob::Waiting;
                     RotationEvent::Asked("r".into())
@@ -449,8 +412,7 @@ fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
             apply_actions(&mut job, &actions, &what);
         }
         // Everything succeeds from now on.
-        let actions =
-            machine.step(RotationEvent::Template(Some(templates[0].clone())), time_at(second), 0.5);
+        let actions = machine.step(RotationEvent::Template(Some(templates[0].clone())), time_at(second), 0.5);
         apply_actions(&mut job, &actions, "at last");
         for _ in 0..600 {
             second += 10;
@@ -463,9 +425,7 @@ fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
                         until: from + Span::days(9),
                         ..CertificateFixture::client(from)
                     };
-                    RotationEvent::Issued(Arc::new(
-                        signed.identity(PrivateKey::generate().unwrap()),
-                    ))
+                    RotationEvent::Issued(Arc::new(signed.identity(PrivateKey::generate().unwrap())))
                 }
                 PendingJob::Storing => RotationEvent::Stored,
             };
@@ -474,11 +434,7 @@ fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
             apply_actions(&mut job, &actions, "at last");
         }
         let report = machine.report();
-        assert_eq!(
-            (&report.doing, &report.trouble),
-            (&ManagerActivity::Holding, &None),
-            "seed {seed}"
-        );
+        assert_eq!((&report.doing, &report.trouble), (&ManagerActivity::Holding, &None), "seed {seed}");
         assert!(report.held.unwrap().expires > time_at(second).wall, "seed {seed}");
     }
 }

@@ -44,8 +44,7 @@ fn projection(text: &str) -> HostProjection {
 
 fn inputs() -> KeystoreInputs {
     let key = PrivateKey::generate().unwrap();
-    let chain =
-        CertificateFixture { names: AltNames::default(), ..CertificateFixture::client(START) };
+    let chain = CertificateFixture { names: AltNames::default(), ..CertificateFixture::client(START) };
     let chain = chain.pem(key.public_key());
     let anchors = crate::testing::client_identity(START);
     let anchors = anchors.chain().map(|one| one.der().to_vec()).collect::<Vec<_>>();
@@ -63,8 +62,7 @@ impl KeystoreInputs {
             ("tls.key", &self.key),
             ("tls.crt", &self.chain),
         ] {
-            let file =
-                PayloadFile { owner: Some(9), ..PayloadFile::new(text.as_bytes(), self.mode) };
+            let file = PayloadFile { owner: Some(9), ..PayloadFile::new(text.as_bytes(), self.mode) };
             payload.add(path(at), file).unwrap();
         }
         payload
@@ -87,12 +85,10 @@ fn stores_are_made_of_the_files_and_always_the_same() {
     let chain = parse_certificate_blocks(inputs.chain.as_bytes()).unwrap();
     let key = PrivateKey::from_pem(inputs.key.as_bytes()).unwrap();
     let password = windlass_pki::KeystorePassword::new("changeit").unwrap();
-    let sealed =
-        KeystoreProtection::Sealed { password: &password, profile: Pkcs12Profile::Modern2023 };
+    let sealed = KeystoreProtection::Sealed { password: &password, profile: Pkcs12Profile::Modern2023 };
     let trust = TrustStore::new(&anchors);
-    let store = |alias, profile| {
-        KeyStore::new(alias, &key, &chain).unwrap().to_pkcs12(&password, profile).unwrap()
-    };
+    let store =
+        |alias, profile| KeyStore::new(alias, &key, &chain).unwrap().to_pkcs12(&password, profile).unwrap();
     for (at, bytes, mode) in [
         ("stores/trust.p12", trust.to_pkcs12(&sealed).unwrap(), 0o644),
         ("stores/open.p12", trust.to_pkcs12(&KeystoreProtection::Open).unwrap(), 0o644),
@@ -172,9 +168,8 @@ fn build_errors_are_reported() {
 
 #[test]
 fn path_conflicts_are_reported() {
-    let text = FILE
-        .replace(", items: [{key: ca, path: extra.pem}]", "")
-        .replace("stores/open.p12", "late.p12");
+    let text =
+        FILE.replace(", items: [{key: ca, path: extra.pem}]", "").replace("stores/open.p12", "late.p12");
     let mut payload = inputs().payload();
     payload.add(path("late.p12"), PayloadFile::new("x", 0o644)).unwrap();
     let BlockedReason(reasons) = projection(&text).finish(payload).unwrap_err();

@@ -29,13 +29,7 @@ const TWO: Digest = [2; 32];
 fn notifier(dir: &TempDir) -> Arc<Notifier> {
     let pauses = (Duration::from_millis(1), Duration::from_millis(4));
     let directory = dir.path().join("projections");
-    Notifier::with_pauses(
-        directory,
-        FileSystem::default(),
-        clock::system(),
-        Default::default(),
-        pauses,
-    )
+    Notifier::with_pauses(directory, FileSystem::default(), clock::system(), Default::default(), pauses)
 }
 
 impl Notifier {
@@ -87,9 +81,7 @@ fn lines(path: &Path) -> Vec<String> {
 }
 
 /// A server that responds with these statuses and then with 200, and records the requests.
-async fn server(
-    statuses: &'static [u16],
-) -> (String, mpsc::UnboundedReceiver<(Method, HeaderMap)>) {
+async fn server(statuses: &'static [u16]) -> (String, mpsc::UnboundedReceiver<(Method, HeaderMap)>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/reload", listener.local_addr().unwrap());
     let (out, requests) = mpsc::unbounded_channel();
@@ -174,7 +166,8 @@ async fn a_process_that_is_gone_is_a_failure_until_the_next_change() {
 async fn a_command_runs_without_a_shell_and_knows_for_whom() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let script = "echo \"$1 $WINDLASS_PROJECTION $WINDLASS_DIRECTORY $(pwd)\" >> \"$0\"; yes | head -c 100000";
+    let script =
+        "echo \"$1 $WINDLASS_PROJECTION $WINDLASS_DIRECTORY $(pwd)\" >> \"$0\"; yes | head -c 100000";
     let out_text = out.display().to_string();
     let arguments = ["sh", "-c", script, &out_text, "a b; $(touch x)"].map(String::from);
     let notifier = notifier(&dir);
@@ -194,8 +187,7 @@ async fn a_command_that_fails_or_cannot_be_run_is_a_failure() {
     notifier.written(&projection(all), ONE);
     notifier.settled().await;
     assert_eq!(notifier.count("command", "failure"), 2);
-    let mut why =
-        notifier.failed_notifications().into_iter().map(|untold| untold.reason).collect::<Vec<_>>();
+    let mut why = notifier.failed_notifications().into_iter().map(|untold| untold.reason).collect::<Vec<_>>();
     why.sort();
     assert!(why[0].starts_with("cannot run /nowhere/at/all: "), "{why:?}");
     assert_eq!(why[1], "exit status: 3");

@@ -19,12 +19,8 @@ pub fn parse(section: &ConfigField<'_>) -> ConfigResult<(Option<String>, AltName
         field.text()?.parse::<IpAddr>().map_err(|_| field.invalid("is not an IP address"))
     });
     let uris = fields.list("uris", parse_uri);
-    let names = AltNames {
-        dns_names: dns_names?,
-        ip_addresses: ip_addresses?,
-        uris: uris?,
-        ..AltNames::default()
-    };
+    let names =
+        AltNames { dns_names: dns_names?, ip_addresses: ip_addresses?, uris: uris?, ..AltNames::default() };
     Ok((common_name?, names))
 }
 

@@ -65,11 +65,7 @@ impl KeystoresParser<'_> {
         })
     }
 
-    fn parse_kind(
-        &self,
-        item: &ConfigField<'_>,
-        fields: &ConfigFields<'_>,
-    ) -> ConfigResult<KeystoreKind> {
+    fn parse_kind(&self, item: &ConfigField<'_>, fields: &ConfigFields<'_>) -> ConfigResult<KeystoreKind> {
         let format = fields.required("format", |field| field.one_of(&FORMATS));
         let profiles = Pkcs12Profile::ALL.map(|profile| (profile.name(), profile));
         let profile = fields.optional("profile", |field| field.one_of(&profiles));
@@ -112,9 +108,9 @@ impl KeystoresParser<'_> {
         let alias = fields.optional("alias", |field| {
             let alias = field.text()?;
             if alias.chars().count() > MAX_ALIAS_CHARACTERS {
-                return Err(field.invalid(format!(
-                    "has more than {MAX_ALIAS_CHARACTERS} characters; shorten it"
-                )));
+                return Err(
+                    field.invalid(format!("has more than {MAX_ALIAS_CHARACTERS} characters; shorten it"))
+                );
             }
             Ok(alias.to_owned())
         });
@@ -135,9 +131,7 @@ impl KeystoresParser<'_> {
             return Ok(None);
         }
         match fields.exactly_one(&names)? {
-            ("passwordFile", field) => {
-                Ok(Some(Passphrase::read(&parse_absolute_path(&field)?, self.files)))
-            }
+            ("passwordFile", field) => Ok(Some(Passphrase::read(&parse_absolute_path(&field)?, self.files))),
             (_, field) => {
                 let secret = SecretText::new(field.text_or_empty()?.to_owned());
                 secret.password().map_err(|error| field.error(error.to_string()))?;
@@ -203,11 +197,8 @@ struct ReservedPaths {
 
 impl ReservedPaths {
     fn new(definition: &VolumeDefinition) -> Self {
-        let mut taken = Self {
-            sources: VolumePayload::default(),
-            all: VolumePayload::default(),
-            is_open: false,
-        };
+        let mut taken =
+            Self { sources: VolumePayload::default(), all: VolumePayload::default(), is_open: false };
         for (_, source) in &definition.sources {
             let paths = match source {
                 ProjectedSource::Bundle(bundle) => vec![&bundle.path],

@@ -61,9 +61,7 @@ fn parse_signal(section: &ConfigField<'_>) -> ConfigResult<NotificationMethod> {
 
 fn parse_command(list: &ConfigField<'_>) -> ConfigResult<NotificationMethod> {
     let arguments = list.parse_items(|item| match item.text_or_empty()? {
-        argument if argument.contains('\0') => {
-            Err(item.error("contains a NUL character; remove it"))
-        }
+        argument if argument.contains('\0') => Err(item.error("contains a NUL character; remove it")),
         argument => Ok(argument.to_owned()),
     })?;
     if arguments.first().is_none_or(String::is_empty) {

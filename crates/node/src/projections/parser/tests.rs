@@ -111,24 +111,18 @@ fn a_file_with_everything_is_read() {
         },
     ];
     let paths = ["truststore.p12", "open.p12", "truststore.jks", "keystore.p12"];
-    let stores =
-        paths.into_iter().zip(kinds).map(|(at, kind)| KeystoreFile { path: path(at), kind });
+    let stores = paths.into_iter().zip(kinds).map(|(at, kind)| KeystoreFile { path: path(at), kind });
     assert_eq!(web.stores, stores.collect::<Vec<_>>());
     let [signal, command, http] = web.notify.as_slice() else { panic!("{web:?}") };
-    let how = NotificationMethod::Signal {
-        signal: rustix::process::Signal::HUP,
-        pid_file: "/run/web.pid".into(),
-    };
+    let how =
+        NotificationMethod::Signal { signal: rustix::process::Signal::HUP, pid_file: "/run/web.pid".into() };
     let timeout = Duration::from_millis(500);
     assert_eq!(*signal, Notification { how, timeout, retries: 0 });
     let how = NotificationMethod::Command(["systemctl", "reload", "web"].map(String::from).into());
     let timeout = Duration::from_secs(10);
     assert_eq!(*command, Notification { how, timeout, retries: 5 });
     let NotificationMethod::Http { url, method, headers } = &http.how else { panic!("{http:?}") };
-    assert_eq!(
-        (url.to_string().as_str(), method),
-        ("http://127.0.0.1:9901/reload?now", &Method::POST)
-    );
+    assert_eq!((url.to_string().as_str(), method), ("http://127.0.0.1:9901/reload?now", &Method::POST));
     assert_eq!(headers["authorization"], "Bearer token-word");
     assert_eq!((anchors.namespace.as_str(), anchors.definition.default_mode), ("default", 0o644));
     assert_eq!(anchors.readers, VolumeReaders::default());
@@ -218,17 +212,9 @@ fn whatever_is_wrong_is_reported_with_its_position() {
             "namespace: a.b",
             "6:14: projections[0].namespace: \"a.b\" is not valid: must not contain dots",
         ),
-        (
-            "namespace: shop",
-            "namespace:",
-            "6:12: projections[0].namespace: has no value; it must be text",
-        ),
+        ("namespace: shop", "namespace:", "6:12: projections[0].namespace: has no value; it must be text"),
         ("user: 1000", "user: web", "7:9: projections[0].user: must be an integer, not \"web\""),
-        (
-            "group: 1001",
-            "group: -1",
-            "8:10: projections[0].group: -1 is out of range; use 0 to 2147483647",
-        ),
+        ("group: 1001", "group: -1", "8:10: projections[0].group: -1 is out of range; use 0 to 2147483647"),
         // Its certificate.
         (
             "commonName: web",

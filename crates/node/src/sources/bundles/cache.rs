@@ -96,12 +96,7 @@ impl BundleCache {
         changed
     }
 
-    fn set(
-        &mut self,
-        name: String,
-        mut held: CachedBundle,
-        arrival: Option<BundleArrival>,
-    ) -> bool {
+    fn set(&mut self, name: String, mut held: CachedBundle, arrival: Option<BundleArrival>) -> bool {
         if let Some(before) = self.held.get_mut(&name)
             && before.bundle == held.bundle
         {
@@ -139,9 +134,7 @@ impl BundleCache {
         let generation = metadata.generation.unwrap_or_default();
         let labels = metadata.labels.unwrap_or_default();
         let bundle = match known.filter(|held| held.text.as_ref() == digest.as_ref()) {
-            Some(CachedBundle { bundle, .. })
-                if is_unchanged(bundle, generation, signer, &labels) =>
-            {
+            Some(CachedBundle { bundle, .. }) if is_unchanged(bundle, generation, signer, &labels) => {
                 bundle.clone()
             }
             Some(CachedBundle { bundle, .. }) => Arc::new(TrustBundle {
@@ -156,11 +149,7 @@ impl BundleCache {
                 let bundle = TrustBundle::new(&name, generation, signer, labels, text);
                 if bundle.unreadable > 0 {
                     let blocks = bundle.unreadable;
-                    tracing::warn!(
-                        bundle = name,
-                        blocks,
-                        "ignored PEM blocks that are not certificates"
-                    );
+                    tracing::warn!(bundle = name, blocks, "ignored PEM blocks that are not certificates");
                 }
                 Arc::new(bundle)
             }

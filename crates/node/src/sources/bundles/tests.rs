@@ -44,9 +44,10 @@ fn shown(known: &BundleCache) -> String {
         OptionalApi::Unsynced => "unsynced".to_owned(),
         OptionalApi::Synced(bundles) => {
             let all = BundleSelector::Signer("s/x".into(), selector());
-            let shown = bundles.select(&all).into_iter().map(|bundle| {
-                format!("{}{}:{}", bundle.name, bundle.labels["l"], bundle.anchors.len())
-            });
+            let shown = bundles
+                .select(&all)
+                .into_iter()
+                .map(|bundle| format!("{}{}:{}", bundle.name, bundle.labels["l"], bundle.anchors.len()));
             shown.collect::<Vec<_>>().join(" ")
         }
     };

@@ -84,8 +84,7 @@ fn the_audience_counts_if_one_is_wanted() {
 #[test]
 fn new_tokens_are_renewed_by_either_clock() {
     let now = time_at(0);
-    let due =
-        |lasts, random| RefreshDeadline::for_new_token(Duration::from_secs(lasts), now, random);
+    let due = |lasts, random| RefreshDeadline::for_new_token(Duration::from_secs(lasts), now, random);
     let table = [
         (600, 0.0, 480),
         (600, 1.0, 470),
@@ -130,8 +129,7 @@ struct TokenServerFixture {
 
 impl TokenServerFixture {
     fn new() -> Self {
-        let (asked, fails) =
-            (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Option<u16>>>::default());
+        let (asked, fails) = (Arc::<Mutex<Vec<_>>>::default(), Arc::<Mutex<Option<u16>>>::default());
         let (log, failing) = (asked.clone(), fails.clone());
         let client = scripted_client(move |call| {
             let mut log = log.lock().unwrap();

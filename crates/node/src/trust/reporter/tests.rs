@@ -113,8 +113,7 @@ impl RunningReporter {
 
     /// Publishes this many volumes with this version of a bundle.
     fn publish(&self, volumes: usize, version: u8) {
-        let all = (0..volumes)
-            .map(|i| (pod(&format!("p{i:03}")), volume(vec![named("a", version)], None)));
+        let all = (0..volumes).map(|i| (pod(&format!("p{i:03}")), volume(vec![named("a", version)], None)));
         self.reports.send_replace(Arc::new(all.collect::<BTreeMap<_, _>>()));
     }
 }
@@ -208,10 +207,7 @@ async fn external_changes_are_repaired() {
     agent.publish(2, 1);
     advance(3_000).await;
     assert_eq!(fake.status()["volumes"], 2);
-    assert_eq!(
-        fake.0.lock().unwrap().object.as_ref().unwrap()["metadata"]["labels"]["seen"],
-        "yes"
-    );
+    assert_eq!(fake.0.lock().unwrap().object.as_ref().unwrap()["metadata"]["labels"]["seen"], "yes");
     // The object is deleted, and recreated without a change on the node.
     fake.set(|state| state.object = None);
     advance(16 * 60 * 1000).await;
@@ -220,8 +216,7 @@ async fn external_changes_are_repaired() {
     agent.publish(3, 1);
     advance(3_000).await;
     assert_eq!(fake.status()["volumes"], 3);
-    let owner =
-        fake.0.lock().unwrap().object.as_ref().unwrap()["metadata"]["ownerReferences"].clone();
+    let owner = fake.0.lock().unwrap().object.as_ref().unwrap()["metadata"]["ownerReferences"].clone();
     assert_eq!(owner, json!([{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u1"}]));
 }
 

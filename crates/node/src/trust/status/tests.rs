@@ -31,8 +31,7 @@ fn carried(bundle: &str, version: u8) -> DeliveredAnchors {
 }
 
 fn signed(labels: &Value) -> AnchorsReport {
-    let select =
-        BundleSelector::Signer("a.b/c".into(), LabelSelector::from_object(labels).unwrap());
+    let select = BundleSelector::Signer("a.b/c".into(), LabelSelector::from_object(labels).unwrap());
     AnchorsReport { select, ..named("a.b:c:d", 2) }
 }
 
@@ -82,10 +81,7 @@ fn volumes_with_the_same_are_one_source() {
         {"name": "b", "optional": true, "volumes": ["default/p2/trust"]},
     ]});
     assert_eq!(found, expected);
-    assert_eq!(
-        written(&VolumeReports::default()),
-        json!({"volumes": 0, "blocked": 0, "bundles": 0})
-    );
+    assert_eq!(written(&VolumeReports::default()), json!({"volumes": 0, "blocked": 0, "bundles": 0}));
 }
 
 #[test]
@@ -107,8 +103,7 @@ fn selectors_are_as_they_were_written() {
 
 #[test]
 fn unknown_volumes_keep_previous_report() {
-    let labels =
-        json!({"matchExpressions": [{"key": "k", "operator": "In", "values": ["b", "a"]}]});
+    let labels = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": ["b", "a"]}]});
     let known = reports([
         (pod("p1"), volume(vec![named("a", 1), signed(&labels)], None)),
         (pod("gone"), volume(vec![named("a", 1)], None)),

@@ -17,8 +17,8 @@ use windlass_pki::KeyType;
 use super::super::path::{PathError, VolumePath};
 use super::super::trust_anchors::BundleSelector;
 use super::{
-    BundleSource, CertificateSource, DownwardFile, DownwardValue, ObjectItem, ObjectSource,
-    ProjectedSource, TokenSource, VolumeDefinition,
+    BundleSource, CertificateSource, DownwardFile, DownwardValue, ObjectItem, ObjectSource, ProjectedSource,
+    TokenSource, VolumeDefinition,
 };
 
 const DEFAULT_MODE: u32 = 0o644;
@@ -45,8 +45,7 @@ pub fn parse_definition(
     at: &FieldPath,
     errors: &mut FieldErrors,
 ) -> VolumeDefinition {
-    let mut reader =
-        DefinitionParser { errors, volume: at, taken: BTreeSet::new(), default_owner: None };
+    let mut reader = DefinitionParser { errors, volume: at, taken: BTreeSet::new(), default_owner: None };
     let default_mode = reader.mode(volume.default_mode, at, "defaultMode");
     reader.default_owner = reader.user(volume.default_user, at, "defaultUser");
     let mut sources = Vec::new();
@@ -157,11 +156,7 @@ impl DefinitionParser<'_> {
         Some(DownwardFile { value: value?, path, mode, owner })
     }
 
-    fn token(
-        &mut self,
-        token: &ServiceAccountTokenProjection,
-        at: &FieldPath,
-    ) -> Option<TokenSource> {
+    fn token(&mut self, token: &ServiceAccountTokenProjection, at: &FieldPath) -> Option<TokenSource> {
         let seconds = token.expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS);
         let detail = match seconds {
             ..600 => Some("may not specify a duration less than 10 minutes"),
@@ -178,11 +173,7 @@ impl DefinitionParser<'_> {
         Some(TokenSource { audience, expiration_seconds: seconds, path, owner })
     }
 
-    fn bundle(
-        &mut self,
-        bundle: &ClusterTrustBundleProjection,
-        at: &FieldPath,
-    ) -> Option<BundleSource> {
+    fn bundle(&mut self, bundle: &ClusterTrustBundleProjection, at: &FieldPath) -> Option<BundleSource> {
         let select = match (&bundle.name, &bundle.signer_name) {
             (Some(_), Some(_)) => {
                 let detail = "only one of name and signerName may be used";
@@ -257,11 +248,7 @@ impl DefinitionParser<'_> {
         Some(BundleSelector::Signer(signer.to_owned(), selector))
     }
 
-    fn certificate(
-        &mut self,
-        certificate: &PodCertificateProjection,
-        at: &FieldPath,
-    ) -> CertificateSource {
+    fn certificate(&mut self, certificate: &PodCertificateProjection, at: &FieldPath) -> CertificateSource {
         let signer = certificate.signer_name.clone();
         SignerName::parse(&at.child("signerName"), &signer, self.errors);
         let annotations = certificate.user_annotations.clone().unwrap_or_default();
@@ -287,12 +274,11 @@ impl DefinitionParser<'_> {
         ];
         let named = paths.map(|(field, path)| (field, path.as_deref().unwrap_or_default()));
         if named.iter().all(|(_, path)| path.is_empty()) {
-            let detail =
-                "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
+            let detail = "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
             self.errors.required(at, detail);
         }
-        let [bundle, key, chain] = named
-            .map(|(field, path)| if path.is_empty() { None } else { self.path(path, at, field) });
+        let [bundle, key, chain] =
+            named.map(|(field, path)| if path.is_empty() { None } else { self.path(path, at, field) });
         CertificateSource {
             signer,
             key_type,

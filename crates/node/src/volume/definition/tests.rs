@@ -66,10 +66,7 @@ fn bundles_are_named_or_selected() {
         (bundle(json!({"signerName": "a.b/c"})), ""),
         (bundle(json!({"signerName": "a.b/c", "labelSelector": {}})), ""),
         (bundle(json!({})), "clusterTrustBundle: Required value: either name or signerName"),
-        (
-            bundle(json!({"name": "a", "signerName": "a.b/c"})),
-            "only one of name and signerName may be used",
-        ),
+        (bundle(json!({"name": "a", "signerName": "a.b/c"})), "only one of name and signerName may be used"),
         (bundle(json!({"name": ""})), "name: Required value: must be a valid object name"),
         (bundle(json!({"name": "A"})), "not a valid clustertrustbundlename: "),
         (bundle(json!({"name": "a.b:c:D"})), "not a valid clustertrustbundlename: "),
@@ -104,9 +101,7 @@ fn nothing_and_everything_are_told_apart() {
         ProjectedSource::Bundle(bundle) => bundle.select,
         other => panic!("{other:?}"),
     };
-    let BundleSelector::Signer(_, absent) = select(json!({"signerName": "a.b/c"})) else {
-        panic!()
-    };
+    let BundleSelector::Signer(_, absent) = select(json!({"signerName": "a.b/c"})) else { panic!() };
     assert!(absent.is_nothing());
     let empty = select(json!({"signerName": "a.b/c", "labelSelector": {}}));
     let BundleSelector::Signer(_, empty) = empty else { panic!() };
@@ -176,9 +171,8 @@ fn certificates_have_their_rules() {
     }
     let kubernetes = "kubernetes.io/kube-apiserver-client-pod";
     let lifetime = |seconds: i32| certificate(json!({ "maxExpirationSeconds": seconds }));
-    let lasting = |seconds: i32| {
-        certificate(json!({"maxExpirationSeconds": seconds, "signerName": kubernetes}))
-    };
+    let lasting =
+        |seconds: i32| certificate(json!({"maxExpirationSeconds": seconds, "signerName": kubernetes}));
     check(&[
         (certificate(json!({"keyType": "RSA1024"})), "keyType: Unsupported value: \"RSA1024\""),
         (certificate(json!({"signerName": ""})), "signerName: Required value"),

@@ -14,8 +14,8 @@ use super::super::path::VolumePath;
 use super::super::trust_anchors::tests::{bundle, certificates};
 use super::super::trust_anchors::{TrustAnchors, TrustBundle, TrustBundleIndex};
 use super::{
-    BlockedReason, CredentialBundle, CredentialState, OptionalApi, PlanInputs, VolumeAction,
-    VolumePayload, VolumeReaders, decide, plan,
+    BlockedReason, CredentialBundle, CredentialState, OptionalApi, PlanInputs, VolumeAction, VolumePayload,
+    VolumeReaders, decide, plan,
 };
 
 /// Plan inputs that tests can change.
@@ -123,10 +123,7 @@ fn anchors_come_by_name_or_by_signer_and_labels() {
         (json!({"signerName": "a.b/c", "labelSelector": {}}), Ok(all)),
         (json!({"signerName": "a.b/c"}), Err(zero)),
         (json!({"signerName": "x.y/z", "labelSelector": {}}), Err(zero)),
-        (
-            json!({"signerName": "a.b/c", "labelSelector": {"matchLabels": {"env": "test"}}}),
-            Err(zero),
-        ),
+        (json!({"signerName": "a.b/c", "labelSelector": {"matchLabels": {"env": "test"}}}), Err(zero)),
     ];
     for (mut which, expected) in cases {
         which["path"] = json!("ca.pem");
@@ -197,11 +194,7 @@ fn objects_are_whole_or_by_item() {
                 Ok(vec![file("a", "A", 0o644)]),
             ),
             (json!({"name": "gone"}), Err(format!("{word} \"gone\" not found")), Ok(none.clone())),
-            (
-                json!({"name": "gone", "items": more}),
-                Err(format!("{word} \"gone\" not found")),
-                Ok(none),
-            ),
+            (json!({"name": "gone", "items": more}), Err(format!("{word} \"gone\" not found")), Ok(none)),
             (json!({"name": "unknown"}), Err(unsynced.clone()), Err(unsynced)),
         ];
         for (mut which, needed, optional) in cases {
@@ -215,8 +208,7 @@ fn objects_are_whole_or_by_item() {
 #[test]
 fn credentials_are_written_to_the_paths_that_are_named() {
     let mut known = TestPlanInputs::new();
-    let pair =
-        CredentialBundle { key: Zeroizing::new("KEY\n".to_owned()), chain: "CHAIN\n".to_owned() };
+    let pair = CredentialBundle { key: Zeroizing::new("KEY\n".to_owned()), chain: "CHAIN\n".to_owned() };
     known.certificates.insert(1, CredentialState::Available(pair));
     known.certificates.insert(2, CredentialState::Unavailable("denied".to_owned()));
     let certificate = |more: Value| {
@@ -271,9 +263,8 @@ fn a_pod_says_what_it_is() {
         ], "initContainers": [{"name": "first", "resources": {"limits": {"cpu": "7"}}}]},
     });
     known.pod = Some(serde_json::from_value(pod).unwrap());
-    known.allocatable = [("cpu", "4"), ("memory", "8Gi")]
-        .map(|(name, amount)| (name.to_owned(), amount.to_owned()))
-        .into();
+    known.allocatable =
+        [("cpu", "4"), ("memory", "8Gi")].map(|(name, amount)| (name.to_owned(), amount.to_owned())).into();
     let field = |path: &str| json!({"path": "p", "fieldRef": {"fieldPath": path}});
     let amount = |container: &str, resource: &str, divisor: Value| {
         json!({"path": "p", "resourceFieldRef": {
@@ -291,10 +282,7 @@ fn a_pod_says_what_it_is() {
         (field("metadata.labels['z']"), Ok("")),
         (field("metadata.annotations['example.com/Note']"), Ok("two\nlines \"quoted\"")),
         (field("spec.nodeName"), Err("unsupported fieldPath: spec.nodeName")),
-        (
-            field("metadata.name['a']"),
-            Err("fieldPath \"metadata.name['a']\" does not support subscript"),
-        ),
+        (field("metadata.name['a']"), Err("fieldPath \"metadata.name['a']\" does not support subscript")),
         (amount("c", "limits.cpu", no_divisor()), Ok("2")),
         (amount("c", "limits.cpu", json!("1m")), Ok("1500")),
         (amount("c", "limits.cpu", json!("0")), Ok("2")),
@@ -307,10 +295,7 @@ fn a_pod_says_what_it_is() {
         (amount("free", "limits.memory", json!("1Gi")), Ok("8")),
         (amount("first", "limits.cpu", no_divisor()), Ok("7")),
         (amount("x", "limits.cpu", no_divisor()), Err("container x not found")),
-        (
-            amount("c", "limits.gpu", no_divisor()),
-            Err("unsupported container resource : limits.gpu"),
-        ),
+        (amount("c", "limits.gpu", no_divisor()), Err("unsupported container resource : limits.gpu")),
     ];
     for (item, expected) in cases {
         let files = known.files(&[json!({"downwardAPI": {"items": [item]}})]);
@@ -411,10 +396,7 @@ fn files_of_two_sources_may_not_be_in_each_others_way() {
         ([map("m"), anchors("ca")], conflict("ca")),
         ([map("m"), anchors("dir/ca")], conflict("dir/ca")),
         ([anchors("dir/ca"), map("m")], conflict("dir")),
-        (
-            [anchors("x"), map("bad")],
-            Err("invalid path: must not start with '..': ..data".to_owned()),
-        ),
+        ([anchors("x"), map("bad")], Err("invalid path: must not start with '..': ..data".to_owned())),
     ];
     for (volume, expected) in cases {
         assert_eq!(known.files(&volume), expected, "{volume:?}");

@@ -186,14 +186,8 @@ fn a_pipe_keeps_nobody_waiting() {
     writer.write(&files, START).unwrap();
     let file = writer.directory().join("..data/ca.pem");
     fs::remove_file(&file).unwrap();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &file,
-        rustix::fs::FileType::Fifo,
-        rustix::fs::Mode::RUSR,
-        0,
-    )
-    .unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
     assert!(writer.read().unwrap().unwrap().files().next().is_none());
     assert_eq!(writer.write(&files, START).unwrap(), WriteOutcome::Changed);
     assert_eq!(visible(writer.directory()), expected(&files));
@@ -297,9 +291,7 @@ fn a_link_swapped_in_for_a_new_directory_gets_no_mode() {
         let _ = VolumeWriter::new(&volume, files).write(&payload(&[("ca.pem", "A")]), START);
         assert!(fs::symlink_metadata(&swapped).unwrap().is_symlink(), "nothing was swapped");
         assert_eq!(facts(&secret), before, "{}", swapped.display());
-        fs::remove_dir_all(home.join("app"))
-            .or_else(|_| fs::remove_file(home.join("app")))
-            .unwrap();
+        fs::remove_dir_all(home.join("app")).or_else(|_| fs::remove_file(home.join("app"))).unwrap();
     }
 }
 

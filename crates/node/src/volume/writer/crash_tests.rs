@@ -84,12 +84,7 @@ fn scenarios() -> Vec<KillScenario> {
 }
 
 /// A disk that is killed at an operation, with a reader before each operation.
-fn watched(
-    directory: &Path,
-    scenario: &KillScenario,
-    at: usize,
-    done: Arc<AtomicUsize>,
-) -> FileSystem {
+fn watched(directory: &Path, scenario: &KillScenario, at: usize, done: Arc<AtomicUsize>) -> FileSystem {
     let directory = directory.to_owned();
     let old = scenario.old.as_ref().map(expected).unwrap_or_default();
     let new = expected(&scenario.new);

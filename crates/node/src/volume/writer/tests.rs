@@ -253,8 +253,7 @@ fn written_files_can_be_read_and_removed() {
     writer.remove().unwrap();
     let files = payload(&[("ca.pem", "A"), ("pki/key", "K"), ("pki/sub/chain", "C")]);
     writer.write(&files, START).unwrap();
-    let read =
-        VolumeWriter::new(writer.directory(), FileSystem::default()).read().unwrap().unwrap();
+    let read = VolumeWriter::new(writer.directory(), FileSystem::default()).read().unwrap().unwrap();
     assert_eq!(expected(&read), expected(&files));
     assert!(read.files().all(|(_, file)| file.mode == 0o644));
     writer.remove().unwrap();

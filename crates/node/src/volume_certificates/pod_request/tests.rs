@@ -24,10 +24,7 @@ fn an_answer_is_read_whatever_is_missing() {
             json!({"conditions": condition("Denied", "No", "never\nat all")}),
             refused(RefusalKind::Denied, "No: never"),
         ),
-        (
-            json!({"conditions": condition("Failed", "", "")}),
-            refused(RefusalKind::Failed, "no reason given"),
-        ),
+        (json!({"conditions": condition("Failed", "", "")}), refused(RefusalKind::Failed, "no reason given")),
         (json!({"conditions": condition("Issued", "", "")}), issued("", None)),
         (
             json!({

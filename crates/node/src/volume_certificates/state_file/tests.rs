@@ -60,8 +60,7 @@ fn round_trips_through_disk() {
             assert_eq!((loaded.warning, loaded.outdated), (None, false));
             assert_eq!(shape(&loaded.kept), shape(&kept));
         }
-        let mode =
-            |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&place.path), mode(&wanted.state)), (0o600, 0o700));
         place.remove(&files).unwrap();
         assert!(!place.path.exists());
@@ -82,10 +81,7 @@ fn damaged_state_is_reported_and_ignored() {
     let wanted = test_spec(&dir);
     let (place, files) = (StateFile::for_source(&id("web", 0), &wanted), FileSystem::default());
     place
-        .save(
-            &files,
-            &CertificateState { current: Some(current(&wanted.subject)), begun: Some(begun()) },
-        )
+        .save(&files, &CertificateState { current: Some(current(&wanted.subject)), begun: Some(begun()) })
         .unwrap();
     let good = fs::read(&place.path).unwrap();
     let lines = good.split_inclusive(|byte| *byte == b'\n').collect::<Vec<_>>();
@@ -98,8 +94,7 @@ fn damaged_state_is_reported_and_ignored() {
         bad.push(rest.concat());
     }
     // A key and a certificate that do not match.
-    let other =
-        place.text(&CertificateState { current: Some(current(&wanted.subject)), begun: None });
+    let other = place.text(&CertificateState { current: Some(current(&wanted.subject)), begun: None });
     let (head, rest) = other.split_once('\n').unwrap();
     let key = PrivateKey::generate().unwrap().to_pem().unwrap();
     let chain = &rest[rest.find("-----BEGIN CERTIFICATE").unwrap()..];
@@ -199,14 +194,9 @@ fn issued_certificate_is_validated() {
     let why = "the certificate expired at 2026-03-02T12:00:00Z, according to the local clock";
     assert_eq!(judge(&good, START + day + Duration::SECOND), Err(why.into()));
     let why = "the certificate belongs to another key";
-    assert_eq!(
-        judge(&CertificateFixture::client(START).pem(other.public_key()), START),
-        Err(why.into())
-    );
+    assert_eq!(judge(&CertificateFixture::client(START).pem(other.public_key()), START), Err(why.into()));
     let secret = format!("{good}{}", *other.to_pem().unwrap());
-    for bad in
-        ["", "text", &secret, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
-    {
+    for bad in ["", "text", &secret, "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         assert!(judge(bad, START).is_err(), "{bad}");
     }
 }

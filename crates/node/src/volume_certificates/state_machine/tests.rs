@@ -13,8 +13,7 @@ fn time_at(seconds: i64) -> ClockReading {
 fn hour(issued: i64) -> RenewalTimes {
     let from = START + Span::seconds(issued);
     let key = PrivateKey::generate().unwrap();
-    let signed =
-        CertificateFixture { until: from + Span::HOUR, ..CertificateFixture::client(from) };
+    let signed = CertificateFixture { until: from + Span::HOUR, ..CertificateFixture::client(from) };
     RenewalTimes::for_pod(&signed.certificate(key.public_key()), Some(from + Span::minutes(30)))
 }
 
@@ -60,10 +59,8 @@ const DUE: i64 = 1800 + 90;
 
 impl StartingPhase {
     fn machine(self) -> (RenewalStateMachine, ClockReading) {
-        let holds = matches!(
-            self,
-            Self::Fresh | Self::Refreshing | Self::WaitingRefresh | Self::PausingRefresh
-        );
+        let holds =
+            matches!(self, Self::Fresh | Self::Refreshing | Self::WaitingRefresh | Self::PausingRefresh);
         let mut machine = new(holds.then(|| hour(0)), false);
         let now = time_at(if holds && self != Self::Fresh { DUE } else { 0 });
         if !matches!(self, Self::Initial | Self::Fresh) {
@@ -113,11 +110,7 @@ fn every_event_in_every_phase() {
         for by in [RefusalKind::Denied, RefusalKind::Failed] {
             let (mut machine, now) = before.machine();
             let actions = machine.step(RenewalEvent::Refused(refusal(by)), now, 0.5);
-            assert_eq!(
-                actions,
-                [RenewalAction::Tell(RenewalNotice::Refused(refusal(by)))],
-                "{before:?}"
-            );
+            assert_eq!(actions, [RenewalAction::Tell(RenewalNotice::Refused(refusal(by)))], "{before:?}");
             assert_eq!((machine.reason(), machine.refusal_kind()), ("no", Some(by)));
             again_after(&mut machine, now, before, RenewalKey::New);
         }
@@ -151,12 +144,7 @@ fn every_event_in_every_phase() {
 }
 
 /// Checks that nothing is requested until the delay is over, and then with this key.
-fn again_after(
-    machine: &mut RenewalStateMachine,
-    now: ClockReading,
-    before: StartingPhase,
-    key: RenewalKey,
-) {
+fn again_after(machine: &mut RenewalStateMachine, now: ClockReading, before: StartingPhase, key: RenewalKey) {
     let refused_before = matches!(before, StartingPhase::Pausing | StartingPhase::PausingRefresh);
     let pause = if refused_before { 120 } else { 60 };
     let seconds = i64::try_from(now.since.as_secs()).unwrap() + pause;
@@ -179,9 +167,7 @@ fn pauses_grow_and_are_jittered() {
         for _ in 0..9 {
             machine.step(RenewalEvent::Tick, now, random);
             machine.step(event(), now, random);
-            let RenewalPhase::Pausing { until } = machine.phase else {
-                panic!("{:?}", machine.phase)
-            };
+            let RenewalPhase::Pausing { until } = machine.phase else { panic!("{:?}", machine.phase) };
             pauses.push((until - now.since).as_secs_f64());
             now = ClockReading { wall: now.wall + (until - now.since), since: until };
         }
@@ -205,10 +191,7 @@ fn loaded_certificate_is_used_until_renewal() {
     // An outdated certificate is renewed at once.
     let mut machine = new(Some(hour(0)), true);
     assert_eq!(machine.idle_for(time_at(0)), Duration::ZERO);
-    assert_eq!(
-        machine.step(RenewalEvent::Tick, time_at(0), 0.5),
-        [RenewalAction::Obtain(RenewalKey::Begun)]
-    );
+    assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
     assert_eq!(machine.step(RenewalEvent::Issued(hour(0)), time_at(0), 0.5), []);
     assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), []);
     // Long overdue, so others probably are, too.
@@ -219,10 +202,7 @@ fn loaded_certificate_is_used_until_renewal() {
         assert_eq!(told, [RenewalAction::Tell(RenewalNotice::Expired)]);
         assert_eq!(machine.idle_for(late), SPREAD.mul_f64(random));
         let then = ClockReading { since: late.since + SPREAD.mul_f64(random), ..late };
-        assert_eq!(
-            machine.step(RenewalEvent::Tick, then, 0.5),
-            [RenewalAction::Obtain(RenewalKey::Begun)]
-        );
+        assert_eq!(machine.step(RenewalEvent::Tick, then, 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
     }
 }
 
@@ -298,8 +278,5 @@ fn orphaned_certificate_is_due_unless_anchor_returns() {
     // Without a certificate there is nothing to renew.
     let mut machine = new(None, false);
     assert_eq!(machine.step(RenewalEvent::Orphaned, time_at(0), 0.5), []);
-    assert_eq!(
-        machine.step(RenewalEvent::Tick, time_at(0), 0.5),
-        [RenewalAction::Obtain(RenewalKey::Begun)]
-    );
+    assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
 }

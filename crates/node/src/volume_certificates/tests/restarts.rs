@@ -61,10 +61,7 @@ async fn two_hundred_that_are_overdue_do_not_come_in_a_herd() {
     let began = Instant::now();
     let mut life = node.start();
     ensure_all(&node, &life, &pods);
-    assert!(
-        pods.iter().all(|pod| life.credential(pod).is_some()),
-        "what there is is served meanwhile"
-    );
+    assert!(pods.iter().all(|pod| life.credential(pod).is_some()), "what there is is served meanwhile");
     for (pod, before) in pods.iter().zip(&before) {
         leaf(&life.after(pod, before).await);
     }
@@ -171,8 +168,7 @@ async fn a_disk_that_is_full_holds_up_asking_but_not_serving() {
     // The first write, before the request, and those after the response.
     for operation in 1..16 {
         let node = IssuanceTestNode::new(DAY);
-        let disk =
-            FailingDisk::fail_at(operation, DiskFailure::Fail(std::io::ErrorKind::StorageFull));
+        let disk = FailingDisk::fail_at(operation, DiskFailure::Fail(std::io::ErrorKind::StorageFull));
         let mut life = node.start_on(disk.files());
         life.certificates.ensure(&id("web", 0), node.pod_spec());
         tokio::time::sleep(Duration::from_secs(600)).await;

@@ -174,8 +174,7 @@ impl PodReportState {
     }
 
     fn reworded_at(&self, wanted: &VolumesCondition) -> Duration {
-        let same =
-            |has: &VolumesCondition| has.status == wanted.status && has.reason == wanted.reason;
+        let same = |has: &VolumesCondition| has.status == wanted.status && has.reason == wanted.reason;
         match self.written {
             Some(written) if self.condition.as_ref().is_some_and(same) => written + REWORD,
             _ => Duration::ZERO,
@@ -185,8 +184,7 @@ impl PodReportState {
     /// Returns the condition that the pod should have.
     fn condition(&self, now: Duration) -> DesiredCondition {
         let mounts = self.mounts.values();
-        if self.mounts.is_empty() || mounts.clone().any(|(mount, _)| *mount == MountState::Unknown)
-        {
+        if self.mounts.is_empty() || mounts.clone().any(|(mount, _)| *mount == MountState::Unknown) {
             return DesiredCondition::Unknown;
         }
         let trouble = mounts.filter(|(mount, _)| mount.is_failure());
@@ -273,15 +271,9 @@ mod tests {
             (&[][..], None),
             (&[("a", MountState::Ready), ("b", MountState::Unknown)], None),
             (&[("a", MountState::Ready)], Some(condition(true, "VolumesReady", ""))),
-            (
-                &[("a", failed("why")), ("b", MountState::Ready)],
-                Some(condition(false, "FailedMount", "why")),
-            ),
+            (&[("a", failed("why")), ("b", MountState::Ready)], Some(condition(false, "FailedMount", "why"))),
             (&[("a", old.clone())], Some(condition(false, "KeepingOldContent", "old"))),
-            (
-                &[("a", old), ("b", failed("why"))],
-                Some(condition(false, "FailedMount", "old; why")),
-            ),
+            (&[("a", old), ("b", failed("why"))], Some(condition(false, "FailedMount", "old; why"))),
         ];
         for (mounts, expected) in cases {
             let mut told = report_state(mounts);
@@ -380,8 +372,7 @@ mod tests {
     fn a_pod_that_is_going_away_is_told_nothing() {
         let mut told = report_state(&[("a", failed("x"))]);
         let mut going = Pod::clone(&told.pod);
-        going.metadata.deletion_timestamp =
-            serde_json::from_value(json!("2026-03-01T12:00:00Z")).unwrap();
+        going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-03-01T12:00:00Z")).unwrap();
         told.update(Arc::new(going), mounts(&[("a", failed("x"))]), Duration::ZERO);
         assert_eq!(told.next(SECOND * 9), NextUpdate::Wait(None));
     }

@@ -164,13 +164,7 @@ async fn a_day_without_a_change_touches_nothing() {
         for name in [".", "..data", "ca.pem", "..data/ca.pem"] {
             let link = std::fs::symlink_metadata(directory.join(name)).unwrap();
             let file = std::fs::metadata(directory.join(name)).unwrap();
-            facts.push((
-                link.ino(),
-                link.mtime_nsec(),
-                file.ino(),
-                file.mtime_nsec(),
-                file.ctime(),
-            ));
+            facts.push((link.ino(), link.mtime_nsec(), file.ino(), file.mtime_nsec(), file.ctime()));
         }
         facts
     };

@@ -207,8 +207,7 @@ async fn the_machines_own_need_no_server_and_their_files_stay() {
     node.set_bundles(std::slice::from_ref(&a));
     let sources = json!({"sources": [named("a", false)]});
     let source = serde_json::from_value(sources).unwrap();
-    let definition =
-        VolumeDefinition::parse(&source, &windlass_api::field::FieldPath::new("p")).unwrap();
+    let definition = VolumeDefinition::parse(&source, &windlass_api::field::FieldPath::new("p")).unwrap();
     let projection = |name: &str| HostProjection {
         name: name.into(),
         directory: node.dir.path().join("out").join(name),
@@ -225,9 +224,8 @@ async fn the_machines_own_need_no_server_and_their_files_stay() {
     let _running = node.start();
     node.until_good("host/one").await;
     node.until_good("host/two").await;
-    let file = |name: &str| {
-        std::fs::read_to_string(node.dir.path().join("out").join(name).join("ca.pem")).unwrap()
-    };
+    let file =
+        |name: &str| std::fs::read_to_string(node.dir.path().join("out").join(name).join("ca.pem")).unwrap();
     assert_eq!((file("one"), file("two")), (text(&[&a]), text(&[&a])));
     let state = node.dir.path().join("projections/one");
     std::fs::create_dir_all(&state).unwrap();

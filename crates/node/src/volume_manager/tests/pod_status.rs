@@ -43,8 +43,7 @@ async fn one_that_is_missing_is_told_of_until_it_comes() {
     assert_eq!(condition(&patches[1])["status"], "True");
     assert_eq!(condition(&patches[1])["message"], "");
     // The bundle is deleted: the volume keeps its files, and the same event is counted again.
-    let is_repeat =
-        |one: &&RecordedRequest| one.method == Method::PATCH && one.path.contains("/events/");
+    let is_repeat = |one: &&RecordedRequest| one.method == Method::PATCH && one.path.contains("/events/");
     let repeats = node.asked.borrow().iter().filter(is_repeat).count();
     node.set_bundles(&[]);
     let patches = node.until_asked(Method::PATCH, "/pods/pod-u1/status", 3).await;

@@ -94,17 +94,14 @@ fn check(der: &[u8], good: bool, what: &str) {
 
 #[test]
 fn reports_issuer_and_serial_number() {
-    let table: [(&[u8], &[u8]); 3] =
-        [(&[2, 1, 1], &[1]), (&[2, 2, 0, 0x80], &[0x80]), (&[2, 1, 0], &[])];
+    let table: [(&[u8], &[u8]); 3] = [(&[2, 1, 1], &[1]), (&[2, 2, 0, 0x80], &[0x80]), (&[2, 1, 0], &[])];
     for (serial, told) in table {
         let der = CertificateParts::with(|parts| parts.serial = serial.to_vec());
         let certificate = ForeignCertificate::from_der(&der).unwrap();
         assert_eq!(certificate.serial(), told);
         assert_eq!(certificate.issuer().common_name(), "issuer");
     }
-    let first = CertificateParts::with(|parts| {
-        (parts.version, parts.extensions) = (Vec::new(), Vec::new())
-    });
+    let first = CertificateParts::with(|parts| (parts.version, parts.extensions) = (Vec::new(), Vec::new()));
     assert_eq!(ForeignCertificate::from_der(&first).unwrap().issuer().common_name(), "issuer");
 }
 
@@ -192,16 +189,9 @@ fn is_an_authority_only_in_version_three() {
         (CertificateParts::with(|parts| parts.version = vec![0xa0, 3, 2, 1, 1]), false),
         (CertificateParts::with(|parts| parts.version = vec![]), false),
         (CertificateParts::with(|parts| parts.extensions = vec![]), false),
+        (CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &[0x30, 0])])), false),
         (
-            CertificateParts::with(|parts| {
-                parts.extensions = extensions(&[(19, true, &[0x30, 0])])
-            }),
-            false,
-        ),
-        (
-            CertificateParts::with(|parts| {
-                parts.extensions = extensions(&[(19, true, &[0x30, 3, 1, 1, 0])])
-            }),
+            CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &[0x30, 3, 1, 1, 0])])),
             false,
         ),
     ] {
@@ -311,8 +301,7 @@ fn judges_extensions_as_go_does() {
         ("more constraints", true, vec![0x30, 5, 1, 1, 0xff, 5, 0]),
         ("no sequence", false, vec![0x31, 0]),
     ] {
-        let parts =
-            CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &value)]));
+        let parts = CertificateParts::with(|parts| parts.extensions = extensions(&[(19, true, &value)]));
         check(&parts, good, what);
     }
     check(&CertificateParts::extended(&[(99, false, b""), (99, false, b"")]), false, "twice");

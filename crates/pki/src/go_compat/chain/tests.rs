@@ -6,8 +6,7 @@ const REQUEST: &str = include_str!("../../../tests/verdicts/csr-dns.pem");
 
 /// Builds one PEM block from the contents of several certificates.
 fn joined(texts: &[&str]) -> String {
-    let contents =
-        texts.iter().flat_map(|text| pem_scan::blocks(text.as_bytes()).next().unwrap().contents);
+    let contents = texts.iter().flat_map(|text| pem_scan::blocks(text.as_bytes()).next().unwrap().contents);
     crate::pem::encode("CERTIFICATE", &contents.collect::<Vec<_>>()).to_string()
 }
 

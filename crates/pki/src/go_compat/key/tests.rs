@@ -85,9 +85,7 @@ fn refuses_what_go_refuses() {
 #[test]
 fn reads_keys_that_pods_cannot_have() {
     let dsa = info(DSA, &wrapped(0x30, &[2, 1, 1, 2, 1, 1, 2, 1, 1]), &[2, 1, 1]);
-    for (der, algorithm) in
-        [(info(X25519, &[], &[1; 32]), KeyAlgorithm::X25519), (dsa, KeyAlgorithm::Dsa)]
-    {
+    for (der, algorithm) in [(info(X25519, &[], &[1; 32]), KeyAlgorithm::X25519), (dsa, KeyAlgorithm::Dsa)] {
         let key = SubjectKey::from_der(&der).unwrap();
         assert_eq!(key.algorithm(), algorithm);
         assert_eq!(key.pod_key_type(), Err(PodKeyError::Algorithm));
@@ -99,8 +97,7 @@ fn reads_keys_that_pods_cannot_have() {
 fn is_the_same_key_however_it_is_encoded() {
     let plain = rsa_key(&[5], &[3]);
     let padded = info(RSA, &NULL, &[&wrapped(0x30, &[2, 1, 5, 2, 1, 3])[..], b"tail"].concat());
-    let (plain, padded) =
-        (SubjectKey::from_der(&plain).unwrap(), SubjectKey::from_der(&padded).unwrap());
+    let (plain, padded) = (SubjectKey::from_der(&plain).unwrap(), SubjectKey::from_der(&padded).unwrap());
     assert_ne!(plain.as_der(), padded.as_der());
     assert_eq!(plain, padded);
     assert_ne!(plain, SubjectKey::from_der(&rsa_key(&[7], &[3])).unwrap());

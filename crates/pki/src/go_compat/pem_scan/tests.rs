@@ -57,8 +57,7 @@ fn reads_every_shape_that_go_reads() {
 
 #[test]
 fn sees_labels_headers_and_empty_blocks() {
-    let block =
-        |label: &str, headers, contents: &[u8]| (label.to_owned(), headers, contents.to_vec());
+    let block = |label: &str, headers, contents: &[u8]| (label.to_owned(), headers, contents.to_vec());
     let table = [
         ("-----BEGIN A B-----\n-----END A B-----\n", vec![block("A B", false, b"")]),
         ("-----BEGIN -----\nYWI=\n-----END -----\n", vec![block("", false, b"ab")]),

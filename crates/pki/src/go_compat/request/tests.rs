@@ -35,11 +35,7 @@ fn verifies_what_go_verifies() {
         ("-newkey rsa:2048 -sha1".to_owned(), Rsa(HashAlgorithm::Sha1), Ok(())),
         ("-newkey rsa:1024 -sha256".to_owned(), Rsa(HashAlgorithm::Sha256), Ok(())),
         ("-newkey rsa:1016 -sha256".to_owned(), Rsa(HashAlgorithm::Sha256), small),
-        (
-            "-newkey rsa:2048 -md5".to_owned(),
-            Rsa(HashAlgorithm::Md5),
-            Err(SignatureError::Insecure),
-        ),
+        ("-newkey rsa:2048 -md5".to_owned(), Rsa(HashAlgorithm::Md5), Err(SignatureError::Insecure)),
         (format!("{pss}32 -sha256"), RsaPss(HashAlgorithm::Sha256), Ok(())),
         (format!("{pss}64 -sha512"), RsaPss(HashAlgorithm::Sha512), Ok(())),
         // Go supports only salts as long as the hash.
@@ -78,8 +74,7 @@ fn sees_names_and_extensions() {
     assert_eq!(names.dns_names, ["a.example", "*.b"]);
     assert_eq!(names.email_addresses, ["x@y"]);
     assert_eq!(names.uris, ["spiffe://a/b"]);
-    let addresses =
-        ["192.0.2.1", "2001:db8::1"].map(|text| text.parse::<std::net::IpAddr>().unwrap());
+    let addresses = ["192.0.2.1", "2001:db8::1"].map(|text| text.parse::<std::net::IpAddr>().unwrap());
     assert_eq!(names.ip_addresses, addresses);
     let extensions = request.extensions().iter();
     let extensions = extensions.map(|one| (one.oid(), one.is_critical())).collect::<Vec<_>>();
@@ -111,9 +106,8 @@ fn accepts_only_the_first_block() {
 
 #[test]
 fn finds_each_extension_once_in_all_attributes() {
-    let wrapped = |kind: u8, contents: &[u8]| {
-        [&[kind, u8::try_from(contents.len()).unwrap()], contents].concat()
-    };
+    let wrapped =
+        |kind: u8, contents: &[u8]| [&[kind, u8::try_from(contents.len()).unwrap()], contents].concat();
     // SEQUENCE { extensionRequest, SET { SEQUENCE { SEQUENCE { 2.5.29.<number>, '' } } } }
     let attribute = |number: u8| {
         let extension = wrapped(0x30, &[6, 3, 0x55, 0x1d, number, 4, 0]);

@@ -25,18 +25,12 @@ fn reports_errors_as_kubernetes_does() {
         (REQUEST.to_owned(), vec!["entry 0 has bad block type: CERTIFICATE REQUEST"]),
         (
             format!("{P256}{REQUEST}{mislabelled}"),
-            vec![
-                "entry 1 has bad block type: CERTIFICATE REQUEST",
-                "entry 2 does not parse as X.509",
-            ],
+            vec!["entry 1 has bad block type: CERTIFICATE REQUEST", "entry 2 does not parse as X.509"],
         ),
         (P256.replacen("-----\n", "-----\na: b\n\n", 1), vec!["entry 0 has PEM block headers"]),
         (
             format!("{P256}{ED25519}{P256}{ED25519}{P256}"),
-            vec![
-                "duplicate trust anchor (indices [0 2 4])",
-                "duplicate trust anchor (indices [1 3])",
-            ],
+            vec!["duplicate trust anchor (indices [0 2 4])", "duplicate trust anchor (indices [1 3])"],
         ),
         // An unparsable block is not counted, and errors hide duplicates.
         (format!("-----BEGIN X-----\n*\n-----END X-----\n{P256}"), vec!["1 anchors"]),

@@ -34,8 +34,7 @@ fn format_hierarchy(uri: &str) -> Option<String> {
         text.push(':');
     }
     if scheme.is_empty() || rest.starts_with('/') {
-        let authority =
-            rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///"));
+        let authority = rest.strip_prefix("//").filter(|_| !scheme.is_empty() || !rest.starts_with("///"));
         let path = match authority {
             None => rest,
             Some(authority) => {

@@ -144,14 +144,7 @@ impl RequestGenerator {
     }
 
     fn usages(&mut self) -> Vec<&'static str> {
-        let all = [
-            "client auth",
-            "server auth",
-            "digital signature",
-            "key encipherment",
-            "cert sign",
-            "any",
-        ];
+        let all = ["client auth", "server auth", "digital signature", "key encipherment", "cert sign", "any"];
         all.into_iter().filter(|_| self.below(2) == 0).collect()
     }
 }
@@ -230,14 +223,9 @@ fn broken_requests_do_no_harm() {
 /// Ten thousand names are many, but Kubernetes issues them.
 #[test]
 fn many_names_are_issued() {
-    let names =
-        (0..10_000_u32).map(|number| encode_tlv(0x82, format!("n{number}.example").as_bytes()));
+    let names = (0..10_000_u32).map(|number| encode_tlv(0x82, format!("n{number}.example").as_bytes()));
     let mut crafted = CraftedRequest::named("alice", &[]);
-    crafted.extension(
-        &[0x55, 0x1d, 17],
-        false,
-        &encode_tlv(0x30, &names.collect::<Vec<_>>().concat()),
-    );
+    crafted.extension(&[0x55, 0x1d, 17], false, &encode_tlv(0x30, &names.collect::<Vec<_>>().concat()));
     let request = crafted.signed(&PrivateKey::generate().unwrap());
     let issued = issue_certificate(&authority(), &template(&request, &["client auth"])).unwrap();
     assert_eq!(read(&issued).alt_names().dns_names.len(), 10_000);

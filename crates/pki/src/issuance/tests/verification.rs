@@ -39,16 +39,8 @@ fn openssl_and_webpki_verify_every_kind() {
             let seconds = u64::try_from(NOW.unix_timestamp()).unwrap();
             let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
             let leaf = EndEntityCert::try_from(issued.der()).unwrap();
-            leaf.verify_for_usage(
-                ALL_VERIFICATION_ALGS,
-                &anchors,
-                &[],
-                now,
-                Eku::client_auth(),
-                None,
-                None,
-            )
-            .unwrap();
+            leaf.verify_for_usage(ALL_VERIFICATION_ALGS, &anchors, &[], now, Eku::client_auth(), None, None)
+                .unwrap();
             openssl(&authority, &issued, &format!("{kind:?} for {key:?}"));
         }
     }

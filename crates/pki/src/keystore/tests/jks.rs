@@ -81,10 +81,7 @@ fn another_reader_finds_every_anchor() {
         let entries = read(&written, secret).unwrap();
         assert_eq!(entries.len(), anchors.len());
         for (entry, alias) in entries.iter().zip(store.aliases()) {
-            assert_eq!(
-                (entry.alias.as_str(), entry.kind.as_str()),
-                (&*alias.to_lowercase(), "X509")
-            );
+            assert_eq!((entry.alias.as_str(), entry.kind.as_str()), (&*alias.to_lowercase(), "X509"));
             let anchor = anchors.iter().find(|anchor| anchor.der() == entry.der).unwrap();
             assert_eq!(entry.created, anchor.not_before().unix_timestamp() * 1000);
         }

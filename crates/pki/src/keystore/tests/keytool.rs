@@ -87,10 +87,7 @@ fn refuses_a_wrong_password() {
     for (name, written) in written {
         let Some(output) = keytool(&written, Some("changeIt"), &["-list"]) else { return };
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            !output.status.success() && text.contains("password was incorrect"),
-            "{name} {text}"
-        );
+        assert!(!output.status.success() && text.contains("password was incorrect"), "{name} {text}");
     }
 }
 
@@ -104,9 +101,7 @@ fn uses_keys_with_their_chains() {
         let store = store.unwrap();
         let Some(output) = keytool(&store, Some("secret"), &["-list", "-v"]) else { return };
         let text = String::from_utf8_lossy(&output.stdout);
-        for line in
-            ["Alias name: web", "Entry type: PrivateKeyEntry", "Certificate chain length: 2"]
-        {
+        for line in ["Alias name: web", "Entry type: PrivateKeyEntry", "Certificate chain length: 2"] {
             assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
         }
         // Signing a request requires the private key.

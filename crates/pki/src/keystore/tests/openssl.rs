@@ -54,8 +54,7 @@ fn reads_names_and_marks_of_anchors() {
     let anchors = anchors(&["Z\u{fc}rich"]);
     let store = TrustStore::new(&anchors);
     let alias = store.aliases().next().unwrap().to_owned();
-    let text =
-        read(&store.to_pkcs12(&KeystoreProtection::Open).unwrap(), "", &["-nokeys", "-nomacver"]);
+    let text = read(&store.to_pkcs12(&KeystoreProtection::Open).unwrap(), "", &["-nokeys", "-nomacver"]);
     assert!(text.contains(&format!("friendlyName: {alias}\n")), "{text}");
     assert!(text.contains("2.16.840.1.113894.746875.1.1: "), "{text}");
 }

@@ -186,8 +186,7 @@ fn failed_writes_are_reported_and_later_lines_are_retried() {
 #[test]
 fn a_full_disk_loses_lines_but_no_device() {
     let clock: Clock = Arc::new(|| OffsetDateTime::UNIX_EPOCH);
-    let open =
-        |path| LogFile::open(Path::new(path), LogRotation::default(), clock.clone()).unwrap();
+    let open = |path| LogFile::open(Path::new(path), LogRotation::default(), clock.clone()).unwrap();
     let (lost, error) = append_all(&mut open("/dev/full"), &["a\n"]);
     assert_eq!((lost, error.unwrap().kind()), (1, io::ErrorKind::StorageFull));
     assert!(open("/dev/full").probe().is_err());

@@ -20,9 +20,7 @@ pub(super) fn admit(
     operation: AdmissionOperation<'_>,
     request: &Value,
 ) -> Result<(), Error> {
-    if (call.served.group, call.kind.plural)
-        != ("certificates.k8s.io", "certificatesigningrequests")
-    {
+    if (call.served.group, call.kind.plural) != ("certificates.k8s.io", "certificatesigningrequests") {
         return Ok(());
     }
     match (operation, call.path.subresource.as_str()) {
@@ -31,10 +29,9 @@ pub(super) fn admit(
             decide(call, SignerAction::Sign, old)
         }
         (AdmissionOperation::Create, "") => no_masters(call, request),
-        (
-            AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete,
-            _,
-        ) => Ok(()),
+        (AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete, _) => {
+            Ok(())
+        }
     }
 }
 

@@ -6,9 +6,7 @@ use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
 
 use super::AdmissionOperation;
-use crate::chain::authz::attributes::{
-    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
-};
+use crate::chain::authz::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use crate::chain::authz::rbac::rule_coverage::{self, TooManyComparisons};
 use crate::chain::authz::rbac::{PolicyRule, RoleRef, aggregated};
 use crate::error::{Error, ErrorSubject};
@@ -79,13 +77,7 @@ fn check_binding(call: &RequestContext<'_>, binding: &Value) -> Result<(), Error
 
 /// Returns true if the caller has a verb that stands for all permissions of a role. A new role has
 /// no name yet.
-fn has_permission(
-    call: &RequestContext<'_>,
-    verb: &str,
-    group: &str,
-    resource: &str,
-    name: &str,
-) -> bool {
+fn has_permission(call: &RequestContext<'_>, verb: &str, group: &str, resource: &str, name: &str) -> bool {
     let namespace = &call.path.namespace;
     let resource = ResourceAttributes {
         group,
@@ -95,20 +87,13 @@ fn has_permission(
         name,
         ..ResourceAttributes::default()
     };
-    let asked = AuthorizationAttributes {
-        user: call.user,
-        verb,
-        target: AuthorizationTarget::Resource(resource),
-    };
+    let asked =
+        AuthorizationAttributes { user: call.user, verb, target: AuthorizationTarget::Resource(resource) };
     call.server.authorizer.decide(&asked).is_allowed()
 }
 
 /// Rejects `object` unless the caller holds all of `rules` in its namespace.
-fn confirm_grants(
-    call: &RequestContext<'_>,
-    object: &Value,
-    rules: &[PolicyRule],
-) -> Result<(), Error> {
+fn confirm_grants(call: &RequestContext<'_>, object: &Value, rules: &[PolicyRule]) -> Result<(), Error> {
     let held = call.server.authorizer.rbac().resolve(call.user, &call.path.namespace);
     let missing = match rule_coverage::missing(&held.rules, rules) {
         Ok(missing) => missing,

@@ -19,18 +19,12 @@ pub(super) fn admit(
     object: &Value,
 ) -> Result<(), Error> {
     match operation {
-        AdmissionOperation::Delete
-            if is_namespaces(call) && LASTING.contains(&call.path.name.as_str()) =>
-        {
+        AdmissionOperation::Delete if is_namespaces(call) && LASTING.contains(&call.path.name.as_str()) => {
             let why = "this namespace may not be deleted".to_owned();
             Err(Error::Forbidden(call.subject(&call.path.name), why))
         }
-        AdmissionOperation::Create if call.kind.scope == Scope::Namespaced => {
-            check_namespace(call, object)
-        }
-        AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete => {
-            Ok(())
-        }
+        AdmissionOperation::Create if call.kind.scope == Scope::Namespaced => check_namespace(call, object),
+        AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete => Ok(()),
     }
 }
 

@@ -14,9 +14,7 @@ use windlass_api::field::quote;
 use windlass_api::meta::ObjectMetaView;
 
 use super::{AdmissionOperation, new_name};
-use crate::chain::authz::attributes::{
-    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
-};
+use crate::chain::authz::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use crate::chain::authz::node::{LEASES, identity};
 use crate::error::{Error, ErrorSubject};
 use crate::registry::certificatesigningrequests::CsrParser;
@@ -47,9 +45,7 @@ pub(super) fn admit(
         may_request_from: &|signer, account| may_request_from(call, signer, account),
     };
     written.check().map_err(|refusal| match refusal {
-        NodeRefusal::Forbidden(why) => {
-            Error::Forbidden(call.subject(object_name(written.name, object)), why)
-        }
+        NodeRefusal::Forbidden(why) => Error::Forbidden(call.subject(object_name(written.name, object)), why),
         NodeRefusal::NotFound(kind, name) => Error::NotFound(ErrorSubject::new("", kind, &name)),
         NodeRefusal::Failed(why) => Error::Unclassified(why),
     })
@@ -57,11 +53,7 @@ pub(super) fn admit(
 
 /// Returns the name from the path, or from the object if it is new.
 fn name<'a>(call: &'a RequestContext<'_>, object: &'a Value) -> &'a str {
-    if call.path.name.is_empty() {
-        ObjectMetaView::from_object(object).name()
-    } else {
-        &call.path.name
-    }
+    if call.path.name.is_empty() { ObjectMetaView::from_object(object).name() } else { &call.path.name }
 }
 
 /// Returns the object's name for error messages.
@@ -208,9 +200,7 @@ impl NodeWrite<'_> {
             return forbidden(format!("can only access leases in the {shown} system namespace"));
         }
         if self.name != self.node {
-            return forbidden(
-                "can only access node lease with the same name as the requesting node",
-            );
+            return forbidden("can only access node lease with the same name as the requesting node");
         }
         Ok(())
     }
@@ -224,9 +214,7 @@ impl NodeWrite<'_> {
 
     fn node_trust(&self) -> AdmissionResult {
         if self.name != self.node {
-            return forbidden(
-                "can only access NodeTrust with the same name as the requesting node",
-            );
+            return forbidden("can only access NodeTrust with the same name as the requesting node");
         }
         Ok(())
     }

@@ -7,11 +7,7 @@ use super::AdmissionOperation;
 use crate::verbs::RequestContext;
 
 /// Drops the projected sources of disabled features from a pod.
-pub(super) fn drop_disabled(
-    call: &RequestContext<'_>,
-    operation: AdmissionOperation<'_>,
-    pod: &mut Value,
-) {
+pub(super) fn drop_disabled(call: &RequestContext<'_>, operation: AdmissionOperation<'_>, pod: &mut Value) {
     if call.kind.name != "Pod" {
         return;
     }

@@ -68,10 +68,9 @@ pub(super) fn admit(
         }
         (AdmissionOperation::Create, "") => mutate_pod(call, object),
         (AdmissionOperation::Update(old), "ephemeralcontainers") => check_added(call, old, object),
-        (
-            AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete,
-            _,
-        ) => Ok(()),
+        (AdmissionOperation::Create | AdmissionOperation::Update(_) | AdmissionOperation::Delete, _) => {
+            Ok(())
+        }
     }
 }
 
@@ -150,8 +149,7 @@ fn get_account(call: &RequestContext<'_>, name: &str) -> Result<Value, String> {
 }
 
 fn inherit_pull_secrets(spec: &mut Value, account: &Value) {
-    let listed =
-        |object: &Value| object["imagePullSecrets"].as_array().cloned().unwrap_or_default();
+    let listed = |object: &Value| object["imagePullSecrets"].as_array().cloned().unwrap_or_default();
     if !listed(spec).is_empty() {
         return;
     }

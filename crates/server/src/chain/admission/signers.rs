@@ -1,8 +1,6 @@
 //! Permissions of callers on signers.
 
-use crate::chain::authz::attributes::{
-    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
-};
+use crate::chain::authz::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use crate::verbs::RequestContext;
 
 /// An action on behalf of a signer.

@@ -61,18 +61,9 @@ mod tests {
     fn garbage_collection_needs_no_right_to_attest() {
         let old = json!({"metadata": {"name": "a"}, "spec": {"trustBundle": "x"}});
         for (new, housekeeping) in [
-            (
-                json!({"metadata": {"name": "a", "finalizers": ["f"]}, "spec": {"trustBundle": "x"}}),
-                true,
-            ),
-            (
-                json!({"metadata": {"name": "a", "ownerReferences": [{}]}, "spec": {"trustBundle": "x"}}),
-                true,
-            ),
-            (
-                json!({"metadata": {"name": "a", "labels": {"a": "b"}}, "spec": {"trustBundle": "x"}}),
-                false,
-            ),
+            (json!({"metadata": {"name": "a", "finalizers": ["f"]}, "spec": {"trustBundle": "x"}}), true),
+            (json!({"metadata": {"name": "a", "ownerReferences": [{}]}, "spec": {"trustBundle": "x"}}), true),
+            (json!({"metadata": {"name": "a", "labels": {"a": "b"}}, "spec": {"trustBundle": "x"}}), false),
             (json!({"metadata": {"name": "a"}, "spec": {"trustBundle": "y"}}), false),
         ] {
             assert_eq!(is_metadata_cleanup(&old, &new), housekeeping, "{new}");

@@ -15,11 +15,7 @@ use crate::server::Server;
 use crate::user::User;
 
 /// Authenticates a token; `None` if it is no bootstrap token or its secret does not permit it.
-pub(crate) fn identify(
-    server: &Server,
-    token: &str,
-    now: OffsetDateTime,
-) -> Result<Option<User>, Error> {
+pub(crate) fn identify(server: &Server, token: &str, now: OffsetDateTime) -> Result<Option<User>, Error> {
     let Some((id, secret)) = parse(token) else { return Ok(None) };
     let found = server.core_object("secrets", &format!("kube-system/bootstrap-token-{id}"))?;
     Ok(found.and_then(|found| validate_secret(&found, id, secret, now)))
@@ -40,8 +36,7 @@ fn parse(token: &str) -> Option<(&str, &str)> {
 }
 
 fn validate_secret(object: &Value, id: &str, secret: &str, now: OffsetDateTime) -> Option<User> {
-    if ObjectMetaView::from_object(object).is_deleting()
-        || object["type"] != "bootstrap.kubernetes.io/token"
+    if ObjectMetaView::from_object(object).is_deleting() || object["type"] != "bootstrap.kubernetes.io/token"
     {
         return None;
     }

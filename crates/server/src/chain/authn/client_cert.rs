@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, SubjectPublicKeyInfoDer, TrustAnchor, UnixTime};
 use time::OffsetDateTime;
-use webpki::{
-    EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, RawPublicKeyEntity,
-};
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, RawPublicKeyEntity};
 use windlass_pki::{Certificate, KeyPurpose};
 
 use crate::limits;
@@ -72,10 +70,7 @@ impl ClientCas {
     pub fn new(cas: &[CertificateDer<'_>]) -> Result<ClientCas, ClientCaError> {
         let anchors = cas.iter().map(|ca| {
             let certificate = Certificate::from_der(ca)?;
-            Ok(ClientTrustAnchor {
-                anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(),
-                certificate,
-            })
+            Ok(ClientTrustAnchor { anchor: webpki::anchor_from_trusted_cert(ca)?.to_owned(), certificate })
         });
         Ok(ClientCas { anchors: anchors.collect::<Result<_, ClientCaError>>()? })
     }
@@ -95,8 +90,7 @@ impl ClientCas {
     /// unless allowed names are configured: kube-apiserver refuses to start in that case, and other
     /// servers should too.
     pub fn overlaps(&self, other: &ClientCas) -> bool {
-        let theirs =
-            |ca: &ClientTrustAnchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
+        let theirs = |ca: &ClientTrustAnchor| other.anchors.iter().any(|other| other.anchor == ca.anchor);
         self.anchors.iter().any(theirs)
     }
 
@@ -117,28 +111,18 @@ impl ClientCas {
             }
             Err(_) => return Err(ClientCertError::Unreadable),
         };
-        let at = UnixTime::since_unix_epoch(std::time::Duration::from_secs(
-            now.unix_timestamp().max(0) as u64,
-        ));
+        let at =
+            UnixTime::since_unix_epoch(std::time::Duration::from_secs(now.unix_timestamp().max(0) as u64));
         // webpki treats an anchor as a name and a key, so CA expiry is checked here.
         let current = self.anchors.iter().filter(|ca| ca.is_valid(now));
         let anchors: Vec<TrustAnchor<'_>> = current.clone().map(|ca| ca.anchor.clone()).collect();
         let path = entity
-            .verify_for_usage(
-                webpki::ALL_VERIFICATION_ALGS,
-                &anchors,
-                rest,
-                at,
-                ClientAuthUsage,
-                None,
-                None,
-            )
+            .verify_for_usage(webpki::ALL_VERIFICATION_ALGS, &anchors, rest, at, ClientAuthUsage, None, None)
             .map_err(ClientCertError::Untrusted)?;
         let facts = Certificate::from_der(leaf).map_err(|_| ClientCertError::Unreadable)?;
         let mut until = facts.validity().not_after();
         for between in path.intermediate_certificates() {
-            let between =
-                Certificate::from_der(&between.der()).map_err(|_| ClientCertError::Unreadable)?;
+            let between = Certificate::from_der(&between.der()).map_err(|_| ClientCertError::Unreadable)?;
             until = until.min(between.validity().not_after());
         }
         for ca in current.filter(|ca| ca.anchor == *path.anchor()) {
@@ -202,9 +186,9 @@ fn is_signed_by(leaf: &Certificate, ca: &Certificate) -> Option<bool> {
         .iter()
         .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signed.algorithm);
     // Several algorithms differ only in the key type, and each rejects keys of the others.
-    Some(fitting.any(|algorithm| {
-        key.verify_signature(*algorithm, &signed.message, &signed.signature).is_ok()
-    }))
+    Some(
+        fitting.any(|algorithm| key.verify_signature(*algorithm, &signed.message, &signed.signature).is_ok()),
+    )
 }
 
 /// Maps a certificate to a user as Kubernetes does.
@@ -218,10 +202,8 @@ fn user(certificate: &Certificate) -> Result<Arc<User>, ClientCertError> {
     };
     let mut user = User::authenticated(name, uid, certificate.organizations().to_vec());
     let digest: String = certificate.fingerprint().iter().map(|b| format!("{b:02x}")).collect();
-    user.extra.insert(
-        "authentication.kubernetes.io/credential-id".into(),
-        vec![format!("X509SHA256={digest}")],
-    );
+    user.extra
+        .insert("authentication.kubernetes.io/credential-id".into(), vec![format!("X509SHA256={digest}")]);
     Ok(Arc::new(user))
 }
 

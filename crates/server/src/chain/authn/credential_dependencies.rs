@@ -31,11 +31,7 @@ struct ObjectVersion {
 
 impl Authenticator {
     /// Returns the current dependencies of a request with these headers.
-    pub fn credential_dependencies(
-        &self,
-        server: &Server,
-        headers: &HeaderMap,
-    ) -> CredentialDependencies {
+    pub fn credential_dependencies(&self, server: &Server, headers: &HeaderMap) -> CredentialDependencies {
         let mut objects = Vec::new();
         if let Some(token) = bearer(headers) {
             if let Some(verifier) = &self.service_accounts {

@@ -67,8 +67,7 @@ impl FrontProxy {
 
     /// Returns true if the header is one of the identity headers.
     pub fn reads(&self, header: &HeaderName) -> bool {
-        let mut names =
-            self.username_headers.iter().chain(&self.uid_headers).chain(&self.group_headers);
+        let mut names = self.username_headers.iter().chain(&self.uid_headers).chain(&self.group_headers);
         names.any(|name| header.as_str().eq_ignore_ascii_case(name))
             || self.extra_prefixes.iter().any(|prefix| extra_key(header, prefix).is_some())
     }

@@ -88,11 +88,7 @@ fn check_time(claims: &TokenClaims, now: OffsetDateTime) -> Result<(), TokenAuth
 }
 
 /// Checks that the account and all bound objects exist, with the same UIDs, and are not deleted.
-fn check_objects(
-    server: &Server,
-    claims: &TokenClaims,
-    now: OffsetDateTime,
-) -> Result<(), TokenAuthError> {
+fn check_objects(server: &Server, claims: &TokenClaims, now: OffsetDateTime) -> Result<(), TokenAuthError> {
     let about = &claims.kubernetes;
     let (namespace, account) = (&about.namespace, &about.account);
     if claims.subject != format!("system:serviceaccount:{namespace}:{}", account.name) {
@@ -155,10 +151,8 @@ fn is_past_deletion(object: &Value, now: OffsetDateTime) -> bool {
 
 fn user(claims: &TokenClaims) -> User {
     let about = &claims.kubernetes;
-    let groups = vec![
-        "system:serviceaccounts".to_owned(),
-        format!("system:serviceaccounts:{}", about.namespace),
-    ];
+    let groups =
+        vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", about.namespace)];
     let mut user = User::authenticated(&claims.subject, &about.account.uid, groups);
     let mut tell = |key: &str, value: &str| {
         if !value.is_empty() {

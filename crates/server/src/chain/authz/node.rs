@@ -101,13 +101,9 @@ impl NodeAuthorizer {
             },
             ("", "persistentvolumeclaims") => self.get(node, verb, DependencyKind::Claim, of),
             ("", "persistentvolumes") => self.get(node, verb, DependencyKind::Volume, of),
-            ("resource.k8s.io", "resourceclaims") => {
-                self.get(node, verb, DependencyKind::DeviceClaim, of)
-            }
+            ("resource.k8s.io", "resourceclaims") => self.get(node, verb, DependencyKind::DeviceClaim, of),
             // VolumeAttachments are not stored here, so no node is related to one.
-            ("storage.k8s.io", "volumeattachments") => {
-                self.get(node, verb, DependencyKind::Attachment, of)
-            }
+            ("storage.k8s.io", "volumeattachments") => self.get(node, verb, DependencyKind::Attachment, of),
             ("", "serviceaccounts") => self.account(node, verb, of),
             ("coordination.k8s.io", "leases") => lease(node, verb, of),
             ("storage.k8s.io", "csinodes") => csi_node(node, verb, of),
@@ -115,9 +111,7 @@ impl NodeAuthorizer {
             ("resource.k8s.io", "resourceslices") => self.slice(node, verb, of),
             ("", "nodes") => own_node(node, verb, of),
             ("", "pods") => self.pod(node, verb, of),
-            ("certificates.k8s.io", "podcertificaterequests")
-                if self.features.pod_certificate_request =>
-            {
+            ("certificates.k8s.io", "podcertificaterequests") if self.features.pod_certificate_request => {
                 self.certificate_request(node, verb, of)
             }
             _ if rules::allow(verb, of, self.features) => Ok(()),
@@ -145,13 +139,7 @@ impl NodeAuthorizer {
         self.related(node, what, of)
     }
 
-    fn get(
-        &self,
-        node: &str,
-        verb: &str,
-        what: DependencyKind,
-        of: &ResourceAttributes<'_>,
-    ) -> NodeVerdict {
+    fn get(&self, node: &str, verb: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if verb != "get" {
             return Err("can only get individual resources of this type".into());
         }
@@ -161,20 +149,11 @@ impl NodeAuthorizer {
         self.related(node, what, of)
     }
 
-    fn related(
-        &self,
-        node: &str,
-        what: DependencyKind,
-        of: &ResourceAttributes<'_>,
-    ) -> NodeVerdict {
+    fn related(&self, node: &str, what: DependencyKind, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if of.name.is_empty() {
             return Err("No Object name found".into());
         }
-        if self.graph.reaches(what, of.namespace, of.name, node) {
-            Ok(())
-        } else {
-            Err(unrelated(node))
-        }
+        if self.graph.reaches(what, of.namespace, of.name, node) { Ok(()) } else { Err(unrelated(node)) }
     }
 
     fn account(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
@@ -197,19 +176,14 @@ impl NodeAuthorizer {
         match verb {
             // Admission checks the node of the new slice.
             "create" => Ok(()),
-            "get" | "update" | "patch" | "delete" => {
-                check_placement(self.slices.as_ref(), node, of)
-            }
+            "get" | "update" | "patch" | "delete" => check_placement(self.slices.as_ref(), node, of),
             "watch" | "list" | "deletecollection" if selects(of, node) => Ok(()),
-            "watch" | "list" | "deletecollection" => Err(
-                "can only list/watch/deletecollection resourceslices with nodeName field selector"
-                    .into(),
-            ),
-            _ => {
-                Err("only the following verbs are allowed for a ResourceSlice: get, watch, list, \
-                      create, update, patch, delete, deletecollection"
-                    .into())
+            "watch" | "list" | "deletecollection" => {
+                Err("can only list/watch/deletecollection resourceslices with nodeName field selector".into())
             }
+            _ => Err("only the following verbs are allowed for a ResourceSlice: get, watch, list, \
+                      create, update, patch, delete, deletecollection"
+                .into()),
         }
     }
 
@@ -217,26 +191,17 @@ impl NodeAuthorizer {
         match (of.subresource, verb) {
             ("", "get") => check_placement(self.pods.as_ref(), node, of),
             ("", "list" | "watch") if selects(of, node) => Ok(()),
-            ("", "list" | "watch") if !of.name.is_empty() => {
-                check_placement(self.pods.as_ref(), node, of)
-            }
+            ("", "list" | "watch") if !of.name.is_empty() => check_placement(self.pods.as_ref(), node, of),
             ("", "list" | "watch") => {
                 Err("can only list/watch pods with spec.nodeName field selector".into())
             }
             // Admission restricts these to mirror pods and to pods bound to the node.
-            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => {
-                Ok(())
-            }
+            ("", "create" | "delete") | ("status", "update" | "patch") | ("eviction", "create") => Ok(()),
             _ => Err("".into()),
         }
     }
 
-    fn certificate_request(
-        &self,
-        node: &str,
-        verb: &str,
-        of: &ResourceAttributes<'_>,
-    ) -> NodeVerdict {
+    fn certificate_request(&self, node: &str, verb: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
         if !of.subresource.is_empty() {
             let why = "nodes may not access the status subresource of PodCertificateRequests";
             return Err(why.into());
@@ -247,8 +212,7 @@ impl NodeAuthorizer {
             "get" => check_placement(self.certificate_requests.as_ref(), node, of),
             "list" | "watch" if selects(of, node) => Ok(()),
             "list" | "watch" => {
-                Err("can only list/watch podcertificaterequests with nodeName field selector"
-                    .into())
+                Err("can only list/watch podcertificaterequests with nodeName field selector".into())
             }
             _ => Err(format!("nodes may not {verb} podcertificaterequests").into()),
         }
@@ -283,11 +247,7 @@ impl NodeBoundKind {
 const NODE_NAME: &str = "spec.nodeName";
 
 /// Checks that the requested object belongs to the node.
-fn check_placement(
-    kind: Option<&NodeBoundKind>,
-    node: &str,
-    of: &ResourceAttributes<'_>,
-) -> NodeVerdict {
+fn check_placement(kind: Option<&NodeBoundKind>, node: &str, of: &ResourceAttributes<'_>) -> NodeVerdict {
     if of.name.is_empty() {
         return Err("No Object name found".into());
     }

@@ -80,26 +80,21 @@ impl RbacAuthorizer {
         let request = RuleQuery::from_attributes(asked);
         // A role granted by many bindings is checked once.
         let (mut tried, mut missing) = (HashSet::new(), Vec::new());
-        let allowed =
-            index.visit(asked.user, namespace, |RoleGrant { binding, rules }| match rules {
-                Some(rules) if !tried.insert(rules.as_ptr()) => ControlFlow::Continue(()),
-                Some(rules) if rules.iter().any(|rule| rule.allows(&request)) => {
-                    ControlFlow::Break(binding)
-                }
-                Some(_) => ControlFlow::Continue(()),
-                None => {
-                    missing.push(binding.role.missing());
-                    ControlFlow::Continue(())
-                }
-            });
+        let allowed = index.visit(asked.user, namespace, |RoleGrant { binding, rules }| match rules {
+            Some(rules) if !tried.insert(rules.as_ptr()) => ControlFlow::Continue(()),
+            Some(rules) if rules.iter().any(|rule| rule.allows(&request)) => ControlFlow::Break(binding),
+            Some(_) => ControlFlow::Continue(()),
+            None => {
+                missing.push(binding.role.missing());
+                ControlFlow::Continue(())
+            }
+        });
         match allowed {
             ControlFlow::Break(binding) => {
                 Decision::Allow(format!("RBAC: allowed by {}", binding.describe(asked.user)))
             }
             ControlFlow::Continue(()) if missing.is_empty() => Decision::NoOpinion(String::new()),
-            ControlFlow::Continue(()) => {
-                Decision::NoOpinion(format!("RBAC: {}", aggregated(missing)))
-            }
+            ControlFlow::Continue(()) => Decision::NoOpinion(format!("RBAC: {}", aggregated(missing))),
         }
     }
 
@@ -146,8 +141,7 @@ impl RbacAuthorizer {
 /// Formats several errors like Go's aggregate.
 pub(crate) fn aggregated(errors: Vec<String>) -> String {
     let mut seen = HashSet::new();
-    let texts: Vec<&str> =
-        errors.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
+    let texts: Vec<&str> = errors.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
     match texts.as_slice() {
         [one] => (*one).to_owned(),
         many => format!("[{}]", many.join(", ")),
@@ -205,11 +199,7 @@ impl RbacState {
     }
 
     /// Returns the changes after one revision, up to another.
-    fn changes(
-        &self,
-        after: u64,
-        upto: u64,
-    ) -> Result<Vec<(RbacKind, Arc<ObjectChange>)>, RevisionTooOld> {
+    fn changes(&self, after: u64, upto: u64) -> Result<Vec<(RbacKind, Arc<ObjectChange>)>, RevisionTooOld> {
         let mut all = Vec::new();
         for (table, cache) in &self.sources {
             let (changes, _) = cache.changes(after, usize::MAX)?;

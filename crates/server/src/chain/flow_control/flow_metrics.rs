@@ -48,8 +48,7 @@ type CountSelector = fn(LevelCounts) -> usize;
 impl FlowMetrics {
     /// Creates the metrics, all at zero.
     pub(super) fn new() -> FlowMetrics {
-        let waits: Family<WaitLabels, Histogram> =
-            Family::new_with_constructor(|| Histogram::new(BUCKETS));
+        let waits: Family<WaitLabels, Histogram> = Family::new_with_constructor(|| Histogram::new(BUCKETS));
         let for_level = |level: PriorityLevel| {
             let priority_level = level.name();
             let get = |execute| waits.get_or_create_owned(&WaitLabels { execute, priority_level });
@@ -79,9 +78,8 @@ impl FlowMetrics {
         let gauge = |name, help, select: CountSelector| {
             let levels = levels.clone();
             registry.register_scraped_gauge(name, help, move || {
-                let count = |level: PriorityLevel| {
-                    ([("priority_level", level.name())], select(levels.counts(level)))
-                };
+                let count =
+                    |level: PriorityLevel| ([("priority_level", level.name())], select(levels.counts(level)));
                 PriorityLevel::ALL.map(count).to_vec()
             });
         };
@@ -95,11 +93,9 @@ impl FlowMetrics {
             "Seats of the requests in progress",
             |counts| counts.seats,
         );
-        gauge(
-            "apiserver_flowcontrol_current_inqueue_requests",
-            "Requests waiting for a seat",
-            |counts| counts.waiting,
-        );
+        gauge("apiserver_flowcontrol_current_inqueue_requests", "Requests waiting for a seat", |counts| {
+            counts.waiting
+        });
     }
 
     /// Counts a request that has left its queue.

@@ -43,12 +43,7 @@ impl PendingBytes {
         self.add(&mut self.lock(), user, bytes)
     }
 
-    fn add(
-        self: &Arc<Self>,
-        by_user: &mut HashMap<Arc<str>, usize>,
-        user: &str,
-        bytes: usize,
-    ) -> ByteCharge {
+    fn add(self: &Arc<Self>, by_user: &mut HashMap<Arc<str>, usize>, user: &str, bytes: usize) -> ByteCharge {
         let known = by_user.get_key_value(user).map(|(user, _)| user.clone());
         let user = known.unwrap_or_else(|| user.into());
         *by_user.entry(user.clone()).or_default() += bytes;

@@ -25,12 +25,8 @@ const LEAST: usize = 4;
 
 impl PriorityLevel {
     /// All priority levels, from the most to the least privileged.
-    pub(crate) const ALL: [PriorityLevel; 4] = [
-        PriorityLevel::Exempt,
-        PriorityLevel::Leases,
-        PriorityLevel::Nodes,
-        PriorityLevel::Everyone,
-    ];
+    pub(crate) const ALL: [PriorityLevel; 4] =
+        [PriorityLevel::Exempt, PriorityLevel::Leases, PriorityLevel::Nodes, PriorityLevel::Everyone];
 
     /// Returns the priority level of a request.
     pub(crate) fn for_request(peer: &Peer, user: &User, info: &RequestInfo) -> PriorityLevel {
@@ -43,8 +39,7 @@ impl PriorityLevel {
         if user.has_group(NODES) {
             return PriorityLevel::Nodes;
         }
-        let lease = path
-            .is_some_and(|p| p.group == "coordination.k8s.io" && p.resource == "leases")
+        let lease = path.is_some_and(|p| p.group == "coordination.k8s.io" && p.resource == "leases")
             && matches!(info.verb, "get" | "create" | "update" | "patch");
         // Unauthenticated callers cannot be leaders.
         if lease && !user.has_group(UNAUTHENTICATED) {
@@ -118,31 +113,10 @@ mod tests {
         let other = "/apis/other.io/v1/namespaces/kube-system/leases/l";
         let pods = "/api/v1/pods";
         for (peer, user, method, path, want, effect) in [
-            (
-                &outside,
-                &nobody,
-                Method::GET,
-                "/healthz",
-                PriorityLevel::Exempt,
-                RequestEffect::Read,
-            ),
-            (
-                &outside,
-                &nobody,
-                Method::HEAD,
-                "/readyz/ping",
-                PriorityLevel::Exempt,
-                RequestEffect::Read,
-            ),
+            (&outside, &nobody, Method::GET, "/healthz", PriorityLevel::Exempt, RequestEffect::Read),
+            (&outside, &nobody, Method::HEAD, "/readyz/ping", PriorityLevel::Exempt, RequestEffect::Read),
             (&outside, &nobody, Method::GET, "/livez/", PriorityLevel::Exempt, RequestEffect::Read),
-            (
-                &outside,
-                &nobody,
-                Method::GET,
-                "/healthzz",
-                PriorityLevel::Everyone,
-                RequestEffect::Read,
-            ),
+            (&outside, &nobody, Method::GET, "/healthzz", PriorityLevel::Everyone, RequestEffect::Read),
             (
                 &outside,
                 &nobody,
@@ -156,22 +130,14 @@ mod tests {
             (&outside, &admin, Method::GET, lease, PriorityLevel::Leases, RequestEffect::Read),
             (&outside, &admin, Method::PUT, lease, PriorityLevel::Leases, RequestEffect::Write),
             (&outside, &admin, Method::PATCH, lease, PriorityLevel::Leases, RequestEffect::Write),
-            (
-                &outside,
-                &admin,
-                Method::DELETE,
-                lease,
-                PriorityLevel::Everyone,
-                RequestEffect::Write,
-            ),
+            (&outside, &admin, Method::DELETE, lease, PriorityLevel::Everyone, RequestEffect::Write),
             (&outside, &admin, Method::PUT, other, PriorityLevel::Everyone, RequestEffect::Write),
             (&outside, &node, Method::PUT, beat, PriorityLevel::Nodes, RequestEffect::Write),
             (&outside, &node, Method::GET, pods, PriorityLevel::Nodes, RequestEffect::Read),
             (&inside, &admin, Method::POST, pods, PriorityLevel::Exempt, RequestEffect::Write),
         ] {
             let info = RequestInfo::parse(&method, path, false, None).unwrap();
-            let found =
-                (PriorityLevel::for_request(peer, user, &info), RequestEffect::for_request(&info));
+            let found = (PriorityLevel::for_request(peer, user, &info), RequestEffect::for_request(&info));
             assert_eq!(found, (want, effect), "{method} {path} {}", user.name);
         }
         let list = RequestInfo::parse(&Method::GET, &lease[..lease.len() - 2], true, None).unwrap();

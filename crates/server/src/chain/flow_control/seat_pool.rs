@@ -114,10 +114,7 @@ impl SeatPool {
         }
         let (hand, seat) = oneshot::channel();
         let (user, ticket) = state.enqueue(user, weight, hand);
-        PoolEntry::Queued(QueueTicket {
-            seat,
-            line: QueueGuard { pool: self.clone(), user, ticket },
-        })
+        PoolEntry::Queued(QueueTicket { seat, line: QueueGuard { pool: self.clone(), user, ticket } })
     }
 
     /// Returns the number of seats in use.
@@ -148,9 +145,7 @@ impl SeatPool {
             // Outside the lock: a request that has just been cancelled returns its seats.
             let mut back = Vec::new();
             for (waiter, user) in ready {
-                if let Err(mut seat) =
-                    waiter.seat_sender.send(PoolSeat::new(self, user, waiter.weight))
-                {
+                if let Err(mut seat) = waiter.seat_sender.send(PoolSeat::new(self, user, waiter.weight)) {
                     back.extend(seat.0.take());
                 }
             }
@@ -180,12 +175,7 @@ impl SeatPoolState {
     }
 
     /// Appends a request to its user's queue.
-    fn enqueue(
-        &mut self,
-        user: &str,
-        weight: usize,
-        hand: oneshot::Sender<PoolSeat>,
-    ) -> (Arc<str>, u64) {
+    fn enqueue(&mut self, user: &str, weight: usize, hand: oneshot::Sender<PoolSeat>) -> (Arc<str>, u64) {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         self.waiting += 1;

@@ -34,11 +34,9 @@ fn at_once(flow: &FlowController, asked: &FlowRequest) -> RequestSeat {
 
 /// Returns a controller with all ordinary seats taken, and the seats.
 fn saturated() -> (FlowController, Vec<RequestSeat>) {
-    let flow =
-        FlowController::new(InflightLimits { reads: 3, writes: 2 }, FaultInjection::default());
+    let flow = FlowController::new(InflightLimits { reads: 3, writes: 2 }, FaultInjection::default());
     let admin = user("admin", MASTERS);
-    let (read, write) =
-        (flow_request(&admin, Method::GET, MAPS), flow_request(&admin, Method::POST, MAPS));
+    let (read, write) = (flow_request(&admin, Method::GET, MAPS), flow_request(&admin, Method::POST, MAPS));
     let mut held: Vec<RequestSeat> = (0..3).map(|_| at_once(&flow, &read)).collect();
     held.extend((0..2).map(|_| at_once(&flow, &write)));
     (flow, held)
@@ -90,8 +88,7 @@ fn metrics_text(flow: &FlowController) -> String {
 
 #[tokio::test]
 async fn reads_and_writes_do_not_wait_for_each_other() {
-    let flow =
-        FlowController::new(InflightLimits { reads: 1, writes: 1 }, FaultInjection::default());
+    let flow = FlowController::new(InflightLimits { reads: 1, writes: 1 }, FaultInjection::default());
     let alice = user("alice", "dev");
     let _read = at_once(&flow, &flow_request(&alice, Method::GET, MAPS));
     let _write = at_once(&flow, &flow_request(&alice, Method::POST, MAPS));
@@ -100,8 +97,7 @@ async fn reads_and_writes_do_not_wait_for_each_other() {
 #[tokio::test]
 async fn too_many_and_too_long_are_429() {
     let (flow, held) = saturated();
-    let FlowRequest { peer, user: who, info } =
-        flow_request(&user("bob", "dev"), Method::POST, MAPS);
+    let FlowRequest { peer, user: who, info } = flow_request(&user("bob", "dev"), Method::POST, MAPS);
     let mut queue = Vec::new();
     for _ in 0..2 * limits::QUEUE_PER_USER {
         let mut waiting = Box::pin(flow.enter(&peer, &who, &info, 1, SOON));
@@ -143,8 +139,7 @@ async fn a_check_that_fails_denies() {
 
 #[tokio::test]
 async fn a_heavy_request_is_one_request_with_many_seats() {
-    let flow =
-        FlowController::new(InflightLimits { reads: 140, writes: 1 }, FaultInjection::default());
+    let flow = FlowController::new(InflightLimits { reads: 140, writes: 1 }, FaultInjection::default());
     let FlowRequest { peer, user, info } = flow_request(&user("alice", "dev"), Method::GET, MAPS);
     let mut seat = flow.enter(&peer, &user, &info, 10, SOON).await.expect("seats");
     let seats = |want: usize| {
@@ -166,16 +161,14 @@ async fn a_heavy_request_is_one_request_with_many_seats() {
 #[tokio::test]
 async fn a_user_whose_responses_are_not_read_is_refused() {
     let flow = FlowController::new(InflightLimits::default(), FaultInjection::default());
-    let FlowRequest { peer, user: alice, info } =
-        flow_request(&user("alice", "dev"), Method::GET, MAPS);
+    let FlowRequest { peer, user: alice, info } = flow_request(&user("alice", "dev"), Method::GET, MAPS);
     let mut first = flow.enter(&peer, &alice, &info, 1, SOON).await.expect("a seat");
     let mut second = flow.enter(&peer, &alice, &info, 1, SOON).await.expect("a seat");
     let most = limits::PENDING_BYTES_PER_USER;
     flow.charge(&mut first, &alice, most, ExcessPolicy::Reject).expect("it fits");
     let refused = flow.charge(&mut second, &alice, 1, ExcessPolicy::Reject);
     assert!(matches!(refused, Err(Error::TooManyRequests)));
-    flow.charge(&mut second, &alice, 1, ExcessPolicy::SendAnyway)
-        .expect("it is too late to refuse it");
+    flow.charge(&mut second, &alice, 1, ExcessPolicy::SendAnyway).expect("it is too late to refuse it");
     let refused = flow.enter(&peer, &alice, &info, 1, SOON).await;
     assert!(matches!(refused, Err(Error::TooManyRequests)));
     let bob = user("bob", "dev");

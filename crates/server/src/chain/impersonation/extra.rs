@@ -21,9 +21,7 @@ pub(super) fn check(extra: &BTreeMap<String, Vec<String>>) -> Result<(), String>
         }
         if *key != key.to_lowercase() {
             let key = quote(key);
-            return Err(format!(
-                "impersonating a non-lowercase key in extra is not allowed: {key}"
-            ));
+            return Err(format!("impersonating a non-lowercase key in extra is not allowed: {key}"));
         }
         if values.iter().any(String::is_empty) {
             return Err("impersonating the empty string value in extra is not allowed".into());
@@ -69,8 +67,7 @@ mod tests {
 
     #[test]
     fn keys_have_a_domain_and_are_lower_case() {
-        let invalid =
-            "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: ";
+        let invalid = "impersonating an invalid key in extra is not allowed: extra.key: Invalid value: ";
         for (key, value, want) in [
             ("acme.io/foo", "v", String::new()),
             ("acme.io/foo/bar", "v", String::new()),
@@ -78,9 +75,7 @@ mod tests {
             (
                 "scopes",
                 "v",
-                format!(
-                    "{invalid}\"scopes\": must be a domain-prefixed path (such as \"acme.io/foo\")"
-                ),
+                format!("{invalid}\"scopes\": must be a domain-prefixed path (such as \"acme.io/foo\")"),
             ),
             (
                 "acme.io/a b",
@@ -95,11 +90,7 @@ mod tests {
                 "v",
                 "impersonating a non-lowercase key in extra is not allowed: \"acme.io/Foo\"".into(),
             ),
-            (
-                "acme.io/foo",
-                "",
-                "impersonating the empty string value in extra is not allowed".into(),
-            ),
+            ("acme.io/foo", "", "impersonating the empty string value in extra is not allowed".into()),
         ] {
             let extra = BTreeMap::from([(key.to_owned(), vec![value.to_owned()])]);
             assert_eq!(check(&extra).err().unwrap_or_default(), want, "{key}");

@@ -82,9 +82,10 @@ fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, Error> {
 
 /// Percent-decodes a key; a key with an invalid escape is used as written.
 fn unescaped(key: &str) -> String {
-    let whole = key.split('%').skip(1).all(|after| {
-        after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit())
-    });
+    let whole = key
+        .split('%')
+        .skip(1)
+        .all(|after| after.len() >= 2 && after.bytes().take(2).all(|digit| digit.is_ascii_hexdigit()));
     let decoded = percent_decode_str(key).decode_utf8();
     match decoded {
         Ok(decoded) if whole => decoded.into_owned(),
@@ -98,8 +99,7 @@ fn as_go_prints(wanted: &ImpersonatedIdentity) -> String {
         let quoted: Vec<String> = items.iter().map(|item| quote(item)).collect();
         format!("[]string{{{}}}", quoted.join(", "))
     };
-    let groups =
-        if wanted.groups.is_empty() { "[]string(nil)".to_owned() } else { list(&wanted.groups) };
+    let groups = if wanted.groups.is_empty() { "[]string(nil)".to_owned() } else { list(&wanted.groups) };
     let mut extra = String::from("map[string][]string");
     if wanted.extra.is_empty() {
         extra.push_str("(nil)");
@@ -114,10 +114,7 @@ fn as_go_prints(wanted: &ImpersonatedIdentity) -> String {
             .collect();
         let _ = write!(extra, "{{{}}}", entries.join(", "));
     }
-    format!(
-        "&user.DefaultInfo{{Name:\"\", UID:{}, Groups:{groups}, Extra:{extra}}}",
-        quote(&wanted.uid)
-    )
+    format!("&user.DefaultInfo{{Name:\"\", UID:{}, Groups:{groups}, Extra:{extra}}}", quote(&wanted.uid))
 }
 
 #[cfg(test)]
@@ -156,10 +153,7 @@ mod tests {
             (&[user, ("Impersonate-User", "admin")], PLAIN),
             (&[("Impersonate-User", ""), user], "nobody"),
             (&[user, ("Impersonate-Uid", "7")], "jane \"7\" [] {}"),
-            (
-                &[user, ("Impersonate-Group", "b"), ("impersonate-group", "a")],
-                "jane \"\" [\"b\", \"a\"] {}",
-            ),
+            (&[user, ("Impersonate-Group", "b"), ("impersonate-group", "a")], "jane \"\" [\"b\", \"a\"] {}"),
             (&[user, ("Impersonate-Group", "")], "jane \"\" [\"\"] {}"),
             // A comma does not separate: group names may contain one.
             (&[user, ("Impersonate-Group", "a,b")], "jane \"\" [\"a,b\"] {}"),

@@ -11,9 +11,7 @@ use windlass_api::names;
 
 use super::extra;
 use super::headers::ImpersonatedIdentity;
-use crate::chain::authz::attributes::{
-    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
-};
+use crate::chain::authz::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use crate::chain::authz::{Decision, denied};
 use crate::error::Error;
 use crate::user::{AUTHENTICATED, MASTERS, UNAUTHENTICATED, User};
@@ -229,12 +227,7 @@ impl ImpersonationCheck<'_> {
         let resource = match *who {
             UserKind::Node(node) if self.constrained() => {
                 let name = if self.mode == ImpersonationMode::AssociatedNode { "*" } else { node };
-                ResourceAttributes {
-                    group,
-                    resource: "nodes",
-                    name,
-                    ..ResourceAttributes::default()
-                }
+                ResourceAttributes { group, resource: "nodes", name, ..ResourceAttributes::default() }
             }
             UserKind::Account { namespace, name } => ResourceAttributes {
                 group,
@@ -243,12 +236,9 @@ impl ImpersonationCheck<'_> {
                 name,
                 ..ResourceAttributes::default()
             },
-            UserKind::Node(_) | UserKind::Other => ResourceAttributes {
-                group,
-                resource: "users",
-                name: user,
-                ..ResourceAttributes::default()
-            },
+            UserKind::Node(_) | UserKind::Other => {
+                ResourceAttributes { group, resource: "users", name: user, ..ResourceAttributes::default() }
+            }
         };
         self.permit(resource)
     }

@@ -18,12 +18,7 @@ fn right(asked: &AuthorizationAttributes<'_>) -> String {
 }
 
 /// Returns the outcome of `GET path` by `caller` with these headers and permissions.
-fn outcome(
-    caller: &User,
-    path: &str,
-    lines: &[(&str, &str)],
-    rights: &[&str],
-) -> Result<User, String> {
+fn outcome(caller: &User, path: &str, lines: &[(&str, &str)], rights: &[&str]) -> Result<User, String> {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
         let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
@@ -180,10 +175,7 @@ const CASES: &[ImpersonationCase] = &[
             ("Impersonate-User", "system:serviceaccount:ns:builder"),
             ("Impersonate-Group", "system:unauthenticated"),
         ],
-        rights: &[
-            "impersonate /serviceaccounts ns/builder",
-            "impersonate /groups /system:unauthenticated",
-        ],
+        rights: &["impersonate /serviceaccounts ns/builder", "impersonate /groups /system:unauthenticated"],
         groups: &["system:unauthenticated"],
     },
     // In the legacy mode, a node is a user like any other.
@@ -245,11 +237,7 @@ fn the_first_refusal_is_told() {
     let who = "User \"alice\" cannot";
     let on = "resource \"pods\" in API group \"\" in the namespace \"ns\"";
     for (headers, rights, want) in [
-        (
-            &[USER][..],
-            &[][..],
-            format!("pods is forbidden: {who} impersonate-on:user-info:list {on}"),
-        ),
+        (&[USER][..], &[][..], format!("pods is forbidden: {who} impersonate-on:user-info:list {on}")),
         (
             &[USER],
             &["impersonate-on:user-info:list /pods ns/"],

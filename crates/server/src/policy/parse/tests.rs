@@ -68,19 +68,14 @@ fn bad_lines_are_reported() {
         ("role r if Magic", "line 1: no such feature"),
     ];
     for (text, expected) in table {
-        assert_eq!(
-            parse(text, ServerFeatureGates::default()).err().unwrap().to_string(),
-            expected,
-            "{text}"
-        );
+        assert_eq!(parse(text, ServerFeatureGates::default()).err().unwrap().to_string(), expected, "{text}");
     }
 }
 
 #[test]
 fn features_gate_rules_and_roles() {
     let all = defaults(ServerFeatureGates::default()).unwrap();
-    let off =
-        ServerFeatureGates { pod_certificate_request: false, ..ServerFeatureGates::default() };
+    let off = ServerFeatureGates { pod_certificate_request: false, ..ServerFeatureGates::default() };
     let fewer = defaults(off).unwrap();
     let mentions = |defaults: &[DefaultObject]| -> Vec<String> {
         let found = defaults.iter().filter(|d| d.object.to_string().contains("podcertificate"));

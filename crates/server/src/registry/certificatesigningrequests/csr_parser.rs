@@ -27,8 +27,7 @@ impl CsrParser {
         match &*last {
             Some((parsed, csr)) if parsed == source => csr.clone(),
             _ => {
-                let csr: ParsedCsr =
-                    Arc::new(CertificateRequest::from_pem(&bytes(object, REQUEST)));
+                let csr: ParsedCsr = Arc::new(CertificateRequest::from_pem(&bytes(object, REQUEST)));
                 *last = Some((source.to_owned(), csr.clone()));
                 csr
             }

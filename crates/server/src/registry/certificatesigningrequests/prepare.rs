@@ -76,10 +76,7 @@ fn restore_conditions(new: &mut Value, old: &Value, kind: &str) {
     }
 }
 
-fn conditions_of_type<'a>(
-    conditions: &'a [Value],
-    kind: &'a str,
-) -> impl Iterator<Item = &'a Value> {
+fn conditions_of_type<'a>(conditions: &'a [Value], kind: &'a str) -> impl Iterator<Item = &'a Value> {
     conditions.iter().filter(move |condition| condition["type"] == kind)
 }
 

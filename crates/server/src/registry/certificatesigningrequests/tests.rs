@@ -9,9 +9,7 @@ use windlass_api::field::FieldErrors;
 
 use super::KIND;
 use crate::registry::kind::{CertificateIssuance, SubresourceAction};
-use crate::registry::object_fields::tests::{
-    cells, change_refusals, created, error_texts, refusals,
-};
+use crate::registry::object_fields::tests::{cells, change_refusals, created, error_texts, refusals};
 use crate::user::User;
 
 const NOW: OffsetDateTime = datetime!(2026-05-04 12:00 UTC);
@@ -62,8 +60,7 @@ fn decided(kinds: &[&str]) -> Value {
 
 /// Updates through a subresource and returns the result and its errors.
 fn through(name: &str, mut new: Value, old: &Value) -> (Value, Vec<String>) {
-    let SubresourceAction::View { prepare_update, validate_update } =
-        KIND.subresource(name).unwrap().action
+    let SubresourceAction::View { prepare_update, validate_update } = KIND.subresource(name).unwrap().action
     else {
         panic!("{name} is no view")
     };
@@ -108,35 +105,21 @@ fn a_new_request_keeps_the_rules() {
         (
             "/spec/expirationSeconds",
             json!(599),
-            &[
-                "spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 600",
-            ],
+            &["spec.expirationSeconds: Invalid value: 599: may not specify a duration less than 600"],
         ),
         (
             "/spec/request",
             Value::Null,
             &["spec.request: Invalid value: null: PEM block type must be CERTIFICATE REQUEST"],
         ),
-        (
-            "/spec/request",
-            base64(fixture!("ca-p256.pem")),
-            &["spec.request: Invalid value: \"LS0t"],
-        ),
+        ("/spec/request", base64(fixture!("ca-p256.pem")), &["spec.request: Invalid value: \"LS0t"]),
         ("/spec/request", base64(fixture!("csr-truncated.pem")), &["spec.request: Invalid value"]),
         ("/spec/request", base64(fixture!("csr-badsig.pem")), &["spec.request: Invalid value"]),
         ("/spec/request", base64(fixture!("csr-rsa2048.pem")), &[]),
         ("/spec/request", base64(fixture!("csr-p384.pem")), &[]),
         ("/spec/request", base64(fixture!("csr-ed25519.pem")), &[]),
-        (
-            "/status/conditions",
-            json!([{"status": "True"}]),
-            &["status.conditions[0].type: Required"],
-        ),
-        (
-            "/status/conditions",
-            json!([{"type": "Seen"}]),
-            &["status.conditions[0].status: Required value"],
-        ),
+        ("/status/conditions", json!([{"status": "True"}]), &["status.conditions[0].type: Required"]),
+        ("/status/conditions", json!([{"type": "Seen"}]), &["status.conditions[0].status: Required value"]),
         (
             "/status/conditions",
             json!([{"type": "Seen", "status": "Perhaps"}]),
@@ -147,9 +130,7 @@ fn a_new_request_keeps_the_rules() {
         (
             "/status/conditions",
             json!([{"type": "Failed", "status": "Unknown"}]),
-            &[
-                "status.conditions[0].status: Unsupported value: \"Unknown\": supported values: \"True\"",
-            ],
+            &["status.conditions[0].status: Unsupported value: \"Unknown\": supported values: \"True\""],
         ),
     ];
     for (pointer, value, want) in cases {
@@ -163,8 +144,7 @@ fn a_new_request_keeps_the_rules() {
 
 #[test]
 fn text_around_a_request_does_not_matter_but_blocks_before_it_do() {
-    let [request, key] =
-        [fixture!("csr-p256.pem").as_slice(), fixture!("key-block.pem").as_slice()];
+    let [request, key] = [fixture!("csr-p256.pem").as_slice(), fixture!("key-block.pem").as_slice()];
     for (text, good) in [
         ([b"hello\n", request, b"goodbye\n"].concat(), true),
         ([request, key].concat(), true),
@@ -272,8 +252,7 @@ fn a_status_leaves_the_decision_as_it_was() {
 #[test]
 fn an_approval_leaves_the_certificate_as_it_was() {
     let certificate = base64(fixture!("leaf.pem"));
-    let (new, told) =
-        through("approval", with("/status/certificate", certificate.clone()), &request());
+    let (new, told) = through("approval", with("/status/certificate", certificate.clone()), &request());
     assert_eq!((told.len(), &new["status"]), (0, &json!({})));
     let old = with("/status/certificate", certificate.clone());
     let (new, told) = through("approval", decided(&["Approved"]), &old);
@@ -283,8 +262,7 @@ fn an_approval_leaves_the_certificate_as_it_was() {
 #[test]
 fn a_certificate_is_set_once() {
     let set = "status.certificate: Forbidden: updates may not modify existing certificate content";
-    let bad =
-        |words: &str| format!("status.certificate: Invalid value: \"<certificate data>\": {words}");
+    let bad = |words: &str| format!("status.certificate: Invalid value: \"<certificate data>\": {words}");
     let leaf = || base64(fixture!("leaf.pem"));
     let twice = [fixture!("leaf.pem").as_slice(), fixture!("ca-p256.pem")].concat();
     let garbled = b"-----BEGIN CERTIFICATE-----\neHl6\n-----END CERTIFICATE-----\n";
@@ -301,11 +279,7 @@ fn a_certificate_is_set_once() {
             base64(fixture!("key-block.pem")),
             Some(bad("only CERTIFICATE PEM blocks are allowed, found \"PRIVATE KEY\"")),
         ),
-        (
-            Value::Null,
-            base64(fixture!("ca-headers.pem")),
-            Some(bad("no PEM block headers are permitted")),
-        ),
+        (Value::Null, base64(fixture!("ca-headers.pem")), Some(bad("no PEM block headers are permitted"))),
         (Value::Null, base64(garbled), Some(bad(""))),
     ];
     for (i, (before, after, want)) in cases.into_iter().enumerate() {
@@ -381,8 +355,7 @@ fn lifetimes_that_were_asked_for_are_counted_once() {
         request["status"]["certificate"] = base64(fixture!("leaf.pem"));
         request
     };
-    let issued =
-        |signer: &str, honored| Some(CertificateIssuance { signer: signer.into(), honored });
+    let issued = |signer: &str, honored| Some(CertificateIssuance { signer: signer.into(), honored });
     let (kubernetes, long) = ("kubernetes.io/kube-apiserver-client", 30 * 365 * 24 * 60 * 60);
     let cases = [
         (asked(600, "example.com/a"), issued("other", false)),

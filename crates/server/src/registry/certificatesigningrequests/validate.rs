@@ -176,12 +176,7 @@ fn validate_certificate(new: &Value, old: Option<&Value>, errors: &mut FieldErro
 }
 
 /// Decisions are permanent; only `/approval` makes them.
-fn validate_conditions_change(
-    new: &Value,
-    old: &Value,
-    door: CsrEndpoint,
-    errors: &mut FieldErrors,
-) {
+fn validate_conditions_change(new: &Value, old: &Value, door: CsrEndpoint, errors: &mut FieldErrors) {
     let path = FieldPath::new("status").child("conditions");
     let of = |object, kind| -> Vec<&Value> {
         list(object, "/status/conditions").iter().filter(|c| c["type"] == kind).collect()

@@ -2,14 +2,11 @@
 
 use time::Duration;
 use windlass_pki::{
-    CertificateRequest, KeyAlgorithm, RequestError, SignatureError, SubjectKey,
-    parse_certificate_blocks,
+    CertificateRequest, KeyAlgorithm, RequestError, SignatureError, SubjectKey, parse_certificate_blocks,
 };
 
 /// Checks that a PKCS#10 request was parsed and is signed by its own key.
-pub(super) fn verify_request(
-    parsed: &Result<CertificateRequest, RequestError>,
-) -> Result<(), String> {
+pub(super) fn verify_request(parsed: &Result<CertificateRequest, RequestError>) -> Result<(), String> {
     let request = parsed.as_ref().map_err(ToString::to_string)?;
     request.verify_signature().map_err(|error| words(error, request.public_key()))
 }

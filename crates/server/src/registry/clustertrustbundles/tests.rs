@@ -82,9 +82,8 @@ fn trust_anchors_are_certificates_of_authorities_each_once() {
     ];
     for (parts, want) in cases {
         let told = refusals(&KIND, &bundle("a", "", &parts.concat()));
-        let want = want
-            .iter()
-            .map(|words| format!("spec.trustBundle: Invalid value: \"<value omitted>\": {words}"));
+        let want =
+            want.iter().map(|words| format!("spec.trustBundle: Invalid value: \"<value omitted>\": {words}"));
         assert_eq!(told, want.collect::<Vec<_>>());
     }
 }

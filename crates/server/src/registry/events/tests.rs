@@ -137,10 +137,7 @@ fn the_newer_group_is_stricter() {
 
 #[test]
 fn in_the_newer_group_only_the_series_changes() {
-    let new = with(
-        stored(),
-        json!({"message": "other", "reportingComponent": "me", "series": {"count": 1}}),
-    );
+    let new = with(stored(), json!({"message": "other", "reportingComponent": "me", "series": {"count": 1}}));
     assert_eq!(change_refusals(&KIND, &new, &stored()), Vec::<String>::new());
     let new = with(new, json!({"apiVersion": "events.k8s.io/v1"}));
     assert_eq!(
@@ -165,28 +162,15 @@ fn rows() {
     });
     assert_eq!(
         cells(&KIND, &event),
-        json!([
-            "60s",
-            "Normal",
-            "R",
-            "pod/p",
-            "spec.containers{a}",
-            "kubelet, n",
-            "hi",
-            "120m",
-            3,
-            "e"
-        ])
+        json!(["60s", "Normal", "R", "pod/p", "spec.containers{a}", "kubelet, n", "hi", "120m", 3, "e"])
     );
     let event = json!({
         "metadata": {"name": "e"}, "eventTime": "1970-01-01T01:59:58.000000Z",
         "involvedObject": {"kind": "Node"}, "reportingComponent": "c", "reportingInstance": "i"
     });
     assert_eq!(cells(&KIND, &event), json!(["2s", "", "", "node", "", "c, i", "", "2s", 1, "e"]));
-    let event = with(
-        event,
-        json!({"series": {"count": 7, "lastObservedTime": "1970-01-01T01:59:59.000000Z"}}),
-    );
+    let event =
+        with(event, json!({"series": {"count": 7, "lastObservedTime": "1970-01-01T01:59:59.000000Z"}}));
     assert_eq!(cells(&KIND, &event)[0], "1s");
     assert_eq!(cells(&KIND, &event)[8], 7);
     assert_eq!(cells(&KIND, &json!({}))[0], "<unknown>");

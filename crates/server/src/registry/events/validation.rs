@@ -94,8 +94,7 @@ fn validate_both(event: &Value, errors: &mut FieldErrors) {
 
 fn validate_new(event: &Value, errors: &mut FieldErrors) {
     let controller = text(event, "/reportingComponent");
-    let path =
-        FieldPath::new(if is_strict(event) { "reportingController" } else { "reportingComponent" });
+    let path = FieldPath::new(if is_strict(event) { "reportingController" } else { "reportingComponent" });
     if controller.is_empty() {
         errors.required(&path, "");
     }

@@ -60,8 +60,7 @@ fn taints(node: &Value, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, taint) in list(node, "/spec/taints").iter().enumerate() {
         let at = path.index(index);
-        let (key, value, effect) =
-            (text(taint, "/key"), text(taint, "/value"), text(taint, "/effect"));
+        let (key, value, effect) = (text(taint, "/key"), text(taint, "/value"), text(taint, "/effect"));
         for words in names::qualified_name(key) {
             errors.invalid_str(&at.child("key"), key, &words);
         }
@@ -152,10 +151,7 @@ mod tests {
         let taint = |value: Value| json!({"spec": {"taints": value}});
         for (node, expected) in [
             (json!({}), vec![]),
-            (
-                taint(json!([{"key": "a", "effect": ""}])),
-                vec!["metadata.taints[0].effect: Required value"],
-            ),
+            (taint(json!([{"key": "a", "effect": ""}])), vec!["metadata.taints[0].effect: Required value"]),
             (
                 taint(json!([{"key": "a", "effect": "Never"}])),
                 vec![
@@ -217,9 +213,7 @@ mod tests {
             {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "InternalIP", "address": "10.0.0.1"}]}});
         assert_eq!(
             error_texts(|errors| update(&twice, &json!({}), errors)),
-            [
-                "status.addresses[1]: Duplicate value: {\"Type\":\"InternalIP\",\"Address\":\"10.0.0.1\"}"
-            ]
+            ["status.addresses[1]: Duplicate value: {\"Type\":\"InternalIP\",\"Address\":\"10.0.0.1\"}"]
         );
     }
 }

@@ -25,10 +25,7 @@ pub(super) struct CertificateTimes {
 
 impl CertificateTimes {
     /// Parses the times, all of which are required.
-    pub(super) fn from_request(
-        request: &Value,
-        errors: &mut FieldErrors,
-    ) -> Option<CertificateTimes> {
+    pub(super) fn from_request(request: &Value, errors: &mut FieldErrors) -> Option<CertificateTimes> {
         let mut read = |field: &str, words: &str| {
             let time = timestamp::parse(text(request, &format!("/status/{field}"))).ok();
             if time.is_none() {
@@ -51,12 +48,7 @@ impl CertificateTimes {
 
     /// Checks that the times match the leaf, are current, and leave time to use it. Reports only
     /// the first violation.
-    pub(super) fn check(
-        &self,
-        leaf: &ForeignCertificate,
-        now: OffsetDateTime,
-        errors: &mut FieldErrors,
-    ) {
+    pub(super) fn check(&self, leaf: &ForeignCertificate, now: OffsetDateTime, errors: &mut FieldErrors) {
         let before = errors.len();
         self.check_beginning(leaf, now, errors);
         if errors.len() == before {
@@ -67,12 +59,7 @@ impl CertificateTimes {
         }
     }
 
-    fn check_beginning(
-        &self,
-        leaf: &ForeignCertificate,
-        now: OffsetDateTime,
-        errors: &mut FieldErrors,
-    ) {
+    fn check_beginning(&self, leaf: &ForeignCertificate, now: OffsetDateTime, errors: &mut FieldErrors) {
         let words = if self.not_before != leaf.not_before() {
             "must be set to the NotBefore time encoded in the leaf certificate"
         } else if (self.not_before - now).abs() >= SKEW {

@@ -51,9 +51,7 @@ impl KeyMaterial {
                     return;
                 }
                 let Some(request) = parse_stub(stub, errors) else { return };
-                if is_allowed(STUB, request.public_key(), errors)
-                    && request.verify_signature().is_err()
-                {
+                if is_allowed(STUB, request.public_key(), errors) && request.verify_signature().is_err() {
                     refuse(&spec_path(STUB), "could not verify PKCS#10 CSR signature", errors);
                 }
             }
@@ -62,8 +60,7 @@ impl KeyMaterial {
                     return;
                 }
                 let Some(key) = parse_key(key, errors) else { return };
-                if is_allowed(KEY, &key, errors)
-                    && key.verify_possession(pod_uid.as_bytes(), proof).is_err()
+                if is_allowed(KEY, &key, errors) && key.verify_possession(pod_uid.as_bytes(), proof).is_err()
                 {
                     let words = "could not verify proof-of-possession signature";
                     refuse(&spec_path(PROOF), words, errors);
@@ -75,9 +72,7 @@ impl KeyMaterial {
     /// Returns the public key; adds an error and returns `None` if it cannot be parsed.
     pub(super) fn key(&self, errors: &mut FieldErrors) -> Option<SubjectKey> {
         match self {
-            KeyMaterial::Stub(stub) => {
-                parse_stub(stub, errors).map(|request| request.public_key().clone())
-            }
+            KeyMaterial::Stub(stub) => parse_stub(stub, errors).map(|request| request.public_key().clone()),
             KeyMaterial::Pair { key, .. } => parse_key(key, errors),
         }
     }

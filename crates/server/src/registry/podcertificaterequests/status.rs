@@ -28,8 +28,7 @@ pub(super) fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut
     if !errors.is_empty() {
         return;
     }
-    let is_settled =
-        |object| [ISSUED, DENIED, FAILED].iter().any(|kind| has_condition(object, kind));
+    let is_settled = |object| [ISSUED, DENIED, FAILED].iter().any(|kind| has_condition(object, kind));
     let (status, unchanged) = (FieldPath::new("status"), new.get("status") == old.get("status"));
     if is_settled(old) {
         if !unchanged {
@@ -47,8 +46,7 @@ pub(super) fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut
     } else if has_condition(new, ISSUED) {
         validate_issued(new, now, errors);
     } else if !unchanged {
-        let words =
-            "status is immutable unless transitioning to \"Issued\", \"Denied\", or \"Failed\"";
+        let words = "status is immutable unless transitioning to \"Issued\", \"Denied\", or \"Failed\"";
         refuse(&status, words, errors);
     }
 }

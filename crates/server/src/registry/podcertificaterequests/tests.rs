@@ -8,15 +8,13 @@ use time::{Duration, OffsetDateTime};
 use windlass_api::field::FieldErrors;
 use windlass_api::timestamp;
 use windlass_pki::{
-    AltName, CertificateAuthority, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, issue, pem,
+    AltName, CertificateAuthority, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue,
+    pem,
 };
 
 use super::{KIND, STABLE};
 use crate::registry::kind::SubresourceAction;
-use crate::registry::object_fields::tests::{
-    cells, change_refusals, created, error_texts, refusals,
-};
+use crate::registry::object_fields::tests::{cells, change_refusals, created, error_texts, refusals};
 
 const NOW: OffsetDateTime = datetime!(2026-05-04 12:00 UTC);
 const POD_UID: &str = "9f1c7b9e-6d0b-4a55-8f39-0d5b6f0c1a11";
@@ -95,9 +93,7 @@ fn a_new_request_keeps_the_rules() {
         (json!({"maxExpirationSeconds": 7_862_400}), &[]),
         (
             json!({"maxExpirationSeconds": 3599}),
-            &[
-                "spec.maxExpirationSeconds: Invalid value: 3599: must be in the range [3600, 7862400]",
-            ],
+            &["spec.maxExpirationSeconds: Invalid value: 3599: must be in the range [3600, 7862400]"],
         ),
         (
             json!({"maxExpirationSeconds": 7_862_401}),
@@ -106,9 +102,7 @@ fn a_new_request_keeps_the_rules() {
         (json!({"signerName": "x.kubernetes.io/y"}), &[]),
         (
             json!({"signerName": "kubernetes.io/y", "maxExpirationSeconds": 86401}),
-            &[
-                "spec.maxExpirationSeconds: Invalid value: 86401: must be in the range [3600, 86400]",
-            ],
+            &["spec.maxExpirationSeconds: Invalid value: 86401: must be in the range [3600, 86400]"],
         ),
         (
             // Checks after an absent lifetime are skipped.
@@ -118,9 +112,7 @@ fn a_new_request_keeps_the_rules() {
         (json!({"unverifiedUserAnnotations": {"Example.com/A": "", "spiffe/x": "y"}}), &[]),
         (
             json!({"unverifiedUserAnnotations": {"a": "b"}}),
-            &[
-                "spec.unverifiedUserAnnotations: Invalid value: \"a\": must be a domain-prefixed key",
-            ],
+            &["spec.unverifiedUserAnnotations: Invalid value: \"a\": must be a domain-prefixed key"],
         ),
         (json!({"unverifiedUserAnnotations": {"": "b"}}), &["spec.unverifiedUserAnnotations: Req"]),
         (
@@ -150,8 +142,7 @@ fn a_key_comes_with_one_proof() {
     let long = STANDARD.encode(vec![0; 10_241]);
     let stub = |value: Value| with(key("stubPKCS10Request", value));
     let tampered = {
-        let mut der =
-            include_bytes!("../../../tests/api/conformance/fixtures/pcr-p256.stub.der").to_vec();
+        let mut der = include_bytes!("../../../tests/api/conformance/fixtures/pcr-p256.stub.der").to_vec();
         *der.last_mut().unwrap() ^= 1;
         STANDARD.encode(der)
     };
@@ -162,10 +153,7 @@ fn a_key_comes_with_one_proof() {
         (stub(json!(fixture!("pcr-ed25519.stub.der"))), ""),
         (stub(json!(fixture!("pcr-rsa3072.stub.der"))), ""),
         (stub(json!(fixture!("pcr-rsa2048.stub.der"))), stub_modulus),
-        (
-            stub(json!("Z2FyYmFnZQ==")),
-            "spec.stubPKCS10Request: Invalid value: must be a valid PKCS#10 CSR",
-        ),
+        (stub(json!("Z2FyYmFnZQ==")), "spec.stubPKCS10Request: Invalid value: must be a valid PKCS#10 CSR"),
         (
             stub(json!(tampered)),
             "spec.stubPKCS10Request: Invalid value: could not verify PKCS#10 CSR signature",
@@ -190,10 +178,7 @@ fn a_key_comes_with_one_proof() {
             "spec.pkixPublicKey: Invalid value: \"Z2FyYmFnZQ==\": must be a valid PKIX-serialized \
              public key",
         ),
-        (
-            pair(long.clone(), p256()),
-            "spec.pkixPublicKey: Too long: may not be more than 10240 bytes",
-        ),
+        (pair(long.clone(), p256()), "spec.pkixPublicKey: Too long: may not be more than 10240 bytes"),
         (
             pair(fixture!("pcr-p256.spki"), long.clone()),
             "spec.proofOfPossession: Too long: may not be more than 10240 bytes",
@@ -295,15 +280,9 @@ fn a_request_is_answered_once() {
         (
             json!({}),
             untrue,
-            vec![
-                "status.conditions.[0].status: Unsupported value: \"False\": supported values: \"True\"",
-            ],
+            vec!["status.conditions.[0].status: Unsupported value: \"False\": supported values: \"True\""],
         ),
-        (
-            json!({}),
-            untimed,
-            vec!["status.conditions[0].lastTransitionTime: Required value: must be set"],
-        ),
+        (json!({}), untimed, vec!["status.conditions[0].lastTransitionTime: Required value: must be set"]),
         (
             json!({}),
             of(&["Denied", "Failed"]),
@@ -425,15 +404,10 @@ fn issued_certificates_match_their_request() {
                 "{chain}86401000000000: leaf certificate lifetime must be <= spec.maxExpirationSeconds (86400)"
             )],
         ),
-        (
-            name("a..b"),
-            &[&format!("{chain}\"a..b\": leaf certificate's DNSName should not contain '..'")],
-        ),
+        (name("a..b"), &[&format!("{chain}\"a..b\": leaf certificate's DNSName should not contain '..'")]),
         (
             name(".b."),
-            &[&format!(
-                "{chain}\".b.\": leaf certificate's DNSName should not start or end with '.'"
-            )],
+            &[&format!("{chain}\".b.\": leaf certificate's DNSName should not start or end with '.'")],
         ),
     ];
     for (wanted, want) in cases {
@@ -518,9 +492,8 @@ fn an_issued_status_agrees_with_its_certificate() {
 #[test]
 fn rows_say_what_became_of_requests() {
     let mut request = request();
-    let row = |state: &str, notes: &str| {
-        json!(["r", "p", "default", "node-1", "example.com/pods", state, notes])
-    };
+    let row =
+        |state: &str, notes: &str| json!(["r", "p", "default", "node-1", "example.com/pods", state, notes]);
     assert_eq!(cells(&KIND, &request), row("Pending", "<none>"));
     request["spec"]["unverifiedUserAnnotations"] = json!({"b.c/d": "2", "a.b/c": "1"});
     for state in ["Issued", "Denied", "Failed"] {

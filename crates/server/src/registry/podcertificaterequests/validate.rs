@@ -20,11 +20,9 @@ pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     let signer = text(request, "/spec/signerName");
     SignerName::parse(&spec.child("signerName"), signer, errors);
     validate_annotations(request, &spec.child("unverifiedUserAnnotations"), errors);
-    for (name, uid) in [
-        ("podName", "podUID"),
-        ("serviceAccountName", "serviceAccountUID"),
-        ("nodeName", "nodeUID"),
-    ] {
+    for (name, uid) in
+        [("podName", "podUID"), ("serviceAccountName", "serviceAccountUID"), ("nodeName", "nodeUID")]
+    {
         let field = |field: &str| text(request, &format!("/spec/{field}"));
         for words in dns1123_subdomain(field(name)) {
             errors.invalid_str(&spec.child(name), field(name), &words);
@@ -40,11 +38,8 @@ pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     let Some(seconds) = integer(request, "/spec/maxExpirationSeconds") else {
         return errors.required(&path, "must be set");
     };
-    let longest = if signer_name::is_kubernetes(signer) {
-        LONGEST_SECONDS_OF_KUBERNETES
-    } else {
-        LONGEST_SECONDS
-    };
+    let longest =
+        if signer_name::is_kubernetes(signer) { LONGEST_SECONDS_OF_KUBERNETES } else { LONGEST_SECONDS };
     if !(SHORTEST_SECONDS..=longest).contains(&seconds) {
         let words = format!("must be in the range [{SHORTEST_SECONDS}, {longest}]");
         errors.invalid(&path, &json!(seconds), &words);

@@ -82,12 +82,8 @@ mod tests {
             {"key": "other", "operator": "Exists"}
         ]}});
         on_create(&mut pod);
-        let keys: Vec<&str> =
-            list(spec(&pod), "tolerations").iter().map(|t| text(t, "key")).collect();
-        assert_eq!(
-            keys,
-            ["node.kubernetes.io/not-ready", "other", "node.kubernetes.io/unreachable"]
-        );
+        let keys: Vec<&str> = list(spec(&pod), "tolerations").iter().map(|t| text(t, "key")).collect();
+        assert_eq!(keys, ["node.kubernetes.io/not-ready", "other", "node.kubernetes.io/unreachable"]);
         let mut all = json!({"spec": {"tolerations": [{"operator": "Exists"}]}});
         on_create(&mut all);
         assert_eq!(all["spec"]["tolerations"], json!([{"operator": "Exists"}]));

@@ -105,12 +105,9 @@ fn container(container: &mut Value) {
 }
 
 fn probe(probe: &mut Value) {
-    for (key, value) in [
-        ("timeoutSeconds", 1),
-        ("periodSeconds", 10),
-        ("successThreshold", 1),
-        ("failureThreshold", 3),
-    ] {
+    for (key, value) in
+        [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+    {
         if int(probe, key).unwrap_or_default() == 0 {
             set(probe, key, Some(json!(value)));
         }
@@ -209,11 +206,7 @@ fn volume_defaults() -> [(&'static str, Vec<(&'static str, Value)>); 9] {
         ("iscsi", vec![("iscsiInterface", json!("default"))]),
         (
             "rbd",
-            vec![
-                ("pool", json!("rbd")),
-                ("user", json!("admin")),
-                ("keyring", json!("/etc/ceph/keyring")),
-            ],
+            vec![("pool", json!("rbd")), ("user", json!("admin")), ("keyring", json!("/etc/ceph/keyring"))],
         ),
         (
             "azureDisk",
@@ -260,9 +253,9 @@ fn image_tag(image: &str) -> Option<&str> {
         _ => repository,
     };
     let well_formed = !path.is_empty()
-        && path.bytes().all(|b| {
-            b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-' | b'/')
-        });
+        && path
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-' | b'/'));
     match (well_formed, tag, digest) {
         (false, ..) => None,
         (true, Some(tag), _) => Some(tag),
@@ -347,10 +340,7 @@ mod tests {
         }]}});
         default_pod(&mut got);
         let container = &got["spec"]["containers"][0];
-        assert_eq!(
-            container["ports"],
-            json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}])
-        );
+        assert_eq!(container["ports"], json!([{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]));
         assert_eq!(container["resources"]["requests"], json!({"cpu": "500m", "memory": "1Gi"}));
         assert_eq!(container["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
         assert_eq!(

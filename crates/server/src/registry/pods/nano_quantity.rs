@@ -54,19 +54,12 @@ mod tests {
 
     #[test]
     fn quantities_compare_by_value() {
-        for (small, large) in
-            [("100m", "0.2"), ("1023", "1Ki"), ("1e3", "1025"), ("-1", "0"), ("1G", "1Gi")]
+        for (small, large) in [("100m", "0.2"), ("1023", "1Ki"), ("1e3", "1025"), ("-1", "0"), ("1G", "1Gi")]
         {
-            assert!(
-                NanoQuantity::from_text(small) < NanoQuantity::from_text(large),
-                "{small} < {large}"
-            );
+            assert!(NanoQuantity::from_text(small) < NanoQuantity::from_text(large), "{small} < {large}");
         }
         assert_eq!(NanoQuantity::from_text("1000m"), NanoQuantity::from_text("1"));
-        assert_eq!(
-            NanoQuantity::from_text("9999999999999999999999999999E"),
-            NanoQuantity(i128::MAX)
-        );
+        assert_eq!(NanoQuantity::from_text("9999999999999999999999999999E"), NanoQuantity(i128::MAX));
     }
 
     #[test]

@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn classes_follow_from_resources() {
-        let both = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1Gi"}});
+        let both =
+            json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1Gi"}});
         for (containers, expected) in [
             (json!([{}]), "BestEffort"),
             (json!([{"resources": {"requests": {"cpu": "0"}}}]), "BestEffort"),

@@ -17,8 +17,7 @@ fn created(sent: &Value) -> Value {
 #[test]
 fn projected_volumes_are_taken_and_refused_as_recorded() {
     let scenario: Value =
-        serde_json::from_str(include_str!("../../../tests/fixtures/scenarios/pod-projection.json"))
-            .unwrap();
+        serde_json::from_str(include_str!("../../../tests/fixtures/scenarios/pod-projection.json")).unwrap();
     let steps = scenario["steps"].as_array().unwrap();
     assert!(steps.len() > 10);
     for step in steps {

@@ -39,10 +39,8 @@ pub(super) fn create(pod: &Value, errors: &mut FieldErrors) {
         errors.forbidden(&path.child("ephemeralContainers"), "cannot be set on create");
     }
     if !text(spec, "nodeName").is_empty() && !list(spec, "schedulingGates").is_empty() {
-        errors.forbidden(
-            &path.child("nodeName"),
-            "cannot be set until all schedulingGates have been cleared",
-        );
+        errors
+            .forbidden(&path.child("nodeName"), "cannot be set until all schedulingGates have been cleared");
     }
 }
 
@@ -85,8 +83,7 @@ fn annotations(pod: &Value, errors: &mut FieldErrors) {
         }
         let known = matches!(profile, "" | "runtime/default" | "unconfined");
         if !known && !profile.starts_with("localhost/") {
-            let detail =
-                format!("invalid AppArmor profile name: {}", windlass_api::field::quote(profile));
+            let detail = format!("invalid AppArmor profile name: {}", windlass_api::field::quote(profile));
             errors.invalid_str(&path.key(key), profile, &detail);
         }
     }
@@ -105,9 +102,7 @@ fn is_deletion_cost(text: &str) -> bool {
 }
 
 fn all_containers(spec: &Value) -> impl Iterator<Item = &Value> {
-    ["initContainers", "containers", "ephemeralContainers"]
-        .into_iter()
-        .flat_map(|field| list(spec, field))
+    ["initContainers", "containers", "ephemeralContainers"].into_iter().flat_map(|field| list(spec, field))
 }
 
 /// Pod-wide information that the rules of its parts need.
@@ -186,12 +181,7 @@ fn identity(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
     scheduling::tolerations(list(spec, "tolerations"), &path.child("tolerations"), errors);
     scheduling::host_aliases(spec, &path.child("hostAliases"), errors);
-    name(
-        &path.child("priorityClassName"),
-        text(spec, "priorityClassName"),
-        names::dns1123_subdomain,
-        errors,
-    );
+    name(&path.child("priorityClassName"), text(spec, "priorityClassName"), names::dns1123_subdomain, errors);
     if let Some(class) = optional_text(spec, "runtimeClassName") {
         report_all(&path.child("runtimeClassName"), class, names::dns1123_subdomain(class), errors);
     }
@@ -244,12 +234,7 @@ fn name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &m
 }
 
 /// Validates a required name with a rule.
-fn required_name(
-    path: &FieldPath,
-    value: &str,
-    rule: fn(&str) -> Vec<String>,
-    errors: &mut FieldErrors,
-) {
+fn required_name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     if value.is_empty() {
         errors.required(path, "");
     } else {

@@ -28,10 +28,7 @@ fn aggregation_rule(object: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("aggregationRule").child("clusterRoleSelectors");
     let selectors = list(object, "/aggregationRule/clusterRoleSelectors");
     if selectors.is_empty() {
-        errors.required(
-            &path,
-            "at least one clusterRoleSelector required if aggregationRule is non-nil",
-        );
+        errors.required(&path, "at least one clusterRoleSelector required if aggregationRule is non-nil");
     }
     for (i, selector) in selectors.iter().enumerate() {
         let path = path.index(i);
@@ -92,11 +89,7 @@ fn policy_rule(rule: &Value, scope: Scope, path: &FieldPath, errors: &mut FieldE
             errors.invalid(&path, urls, "namespaced rules cannot apply to non-resource URLs");
         }
         if has("apiGroups") || has("resources") || has("resourceNames") {
-            errors.invalid(
-                &path,
-                urls,
-                "rules cannot apply to both regular resources and non-resource URLs",
-            );
+            errors.invalid(&path, urls, "rules cannot apply to both regular resources and non-resource URLs");
         }
         return;
     }

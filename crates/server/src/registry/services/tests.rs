@@ -66,10 +66,7 @@ fn rules() {
         ),
         (
             json!({"ports": [{"port": 1, "nodePort": 30000}]}),
-            vec![
-                "spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"
-                    .into(),
-            ],
+            vec!["spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'".into()],
         ),
         (
             json!({"type": "NodePort", "ports": [{"port": 1, "name": "a", "nodePort": 30000},

@@ -70,9 +70,8 @@ fn validate_type(service: &Value, errors: &mut FieldErrors) {
     if kind == "LoadBalancer" {
         for (i, port) in list(service, "/spec/ports").iter().enumerate() {
             if integer(port, "/port") == Some(KUBELET_PORT) {
-                let detail = format!(
-                    "may not expose port {KUBELET_PORT} externally since it is used by kubelet"
-                );
+                let detail =
+                    format!("may not expose port {KUBELET_PORT} externally since it is used by kubelet");
                 errors.invalid(&spec.child("ports").index(i), &KUBELET_PORT.into(), &detail);
             }
         }
@@ -159,8 +158,7 @@ fn validate_affinity(service: &Value, errors: &mut FieldErrors) {
                 None => errors.required(&path, "when session affinity type is ClientIP"),
                 Some(n) if (1..=MAX_AFFINITY_SECONDS).contains(&n) => {}
                 Some(n) => {
-                    let detail =
-                        format!("must be greater than 0 and less than {MAX_AFFINITY_SECONDS}");
+                    let detail = format!("must be greater than 0 and less than {MAX_AFFINITY_SECONDS}");
                     errors.invalid(&path, &n.into(), &detail);
                 }
             }

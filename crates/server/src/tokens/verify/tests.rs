@@ -39,16 +39,11 @@ fn a_token_is_taken_by_any_of_the_keys() {
     let verifier = verifier(&[&old, &new]);
     for key in [&old, &new] {
         let id = key_id(key.public_key());
-        for header in [
-            json!({"alg": "ES256", "kid": id}),
-            json!({"alg": "ES256"}),
-            json!({"alg": "ES256", "kid": ""}),
-        ] {
+        for header in
+            [json!({"alg": "ES256", "kid": id}), json!({"alg": "ES256"}), json!({"alg": "ES256", "kid": ""})]
+        {
             let token = forged(key, &header, &claims());
-            assert_eq!(
-                verifier.verify(&token).ok().unwrap().subject,
-                "system:serviceaccount:ns:sa"
-            );
+            assert_eq!(verifier.verify(&token).ok().unwrap().subject, "system:serviceaccount:ns:sa");
         }
     }
     let own = TokenSigner::new(new, ISSUER).unwrap().sign(claims()).unwrap();
@@ -86,15 +81,9 @@ fn the_header_cannot_weaken_the_check() {
         (forged(&key, &json!({"alg": "ES384", "kid": id}), &claims()), TokenRejection::Signature),
         (forged(&key, &json!({"alg": "es256", "kid": id}), &claims()), TokenRejection::Signature),
         (forged(&key, &wrong_id, &claims()), TokenRejection::Signature),
-        (
-            forged(&key, &json!({"alg": "ES256", "kid": "unknown"}), &claims()),
-            TokenRejection::NoKey,
-        ),
+        (forged(&key, &json!({"alg": "ES256", "kid": "unknown"}), &claims()), TokenRejection::NoKey),
         (forged(&key, &json!({"kid": id}), &claims()), TokenRejection::NotOurs),
-        (
-            forged(&key, &json!({"alg": "ES256", "crit": ["b64"]}), &claims()),
-            TokenRejection::NotOurs,
-        ),
+        (forged(&key, &json!({"alg": "ES256", "crit": ["b64"]}), &claims()), TokenRejection::NotOurs),
         (forged(&key, &json!(["ES256"]), &claims()), TokenRejection::NotOurs),
     ] {
         assert_eq!(verifier.verify(&token).err(), Some(why), "{token}");
@@ -138,10 +127,7 @@ fn claims_are_complete_and_said_once() {
     let header = json!({"alg": "ES256"});
     let mut of_others = claims();
     of_others["iss"] = json!("https://other.example");
-    assert_eq!(
-        verifier.verify(&forged(&key, &header, &of_others)).err(),
-        Some(TokenRejection::NotOurs)
-    );
+    assert_eq!(verifier.verify(&forged(&key, &header, &of_others)).err(), Some(TokenRejection::NotOurs));
     for missing in ["sub", "aud", "exp", "kubernetes.io"] {
         let mut less = claims();
         less.as_object_mut().unwrap().remove(missing);

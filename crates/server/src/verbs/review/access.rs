@@ -9,9 +9,7 @@ use windlass_api::meta::ObjectMetaView;
 
 use self::selectors::ReviewSelectors;
 use crate::chain::authz::Decision;
-use crate::chain::authz::attributes::{
-    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
-};
+use crate::chain::authz::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use crate::error::Error;
 use crate::user::User;
 use crate::verbs::RequestContext;
@@ -61,11 +59,9 @@ pub(super) fn answer_self(call: &RequestContext<'_>, question: &mut Value) -> Re
 
 /// Sets the namespace of a review posted to a namespace.
 fn place(call: &RequestContext<'_>, question: &mut Value) -> Result<(), Error> {
-    let (own, path) =
-        (ObjectMetaView::from_object(question).namespace(), call.path.namespace.as_str());
+    let (own, path) = (ObjectMetaView::from_object(question).namespace(), call.path.namespace.as_str());
     if !own.is_empty() && own != path {
-        let text =
-            "the namespace of the provided object does not match the namespace sent on the request";
+        let text = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(Error::BadRequest(text.into()));
     }
     metadata_mut(question).insert("namespace".into(), json!(path));

@@ -88,8 +88,7 @@ mod tests {
 
     #[test]
     fn rule_lists_are_bounded() {
-        let rule =
-            Arc::new(PolicyRule { verbs: vec!["get".into(); 1000], ..PolicyRule::default() });
+        let rule = Arc::new(PolicyRule { verbs: vec!["get".into(); 1000], ..PolicyRule::default() });
         let fits = limits::LISTED_RULES / 1001;
         assert_eq!(as_many_as_fit(&vec![rule.clone(); fits]).len(), fits);
         assert_eq!(as_many_as_fit(&vec![rule; fits + 10]).len(), fits);

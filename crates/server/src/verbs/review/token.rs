@@ -21,23 +21,22 @@ pub(super) fn answer(call: &RequestContext<'_>, question: &mut Value) -> Result<
         .map(|list| list.iter().filter_map(Value::as_str).map(str::to_owned).collect())
         .unwrap_or_default();
     let audiences = if asked.is_empty() { authenticator.audiences() } else { &asked };
-    question["status"] =
-        match authenticator.authenticate_token(call.server, token, audiences, call.now) {
-            Ok(vouched) => {
-                let mut status = json!({"authenticated": true, "user": user_info(&vouched.user)});
-                if !vouched.audiences.is_empty() {
-                    status["audiences"] = json!(vouched.audiences);
-                }
-                status
+    question["status"] = match authenticator.authenticate_token(call.server, token, audiences, call.now) {
+        Ok(vouched) => {
+            let mut status = json!({"authenticated": true, "user": user_info(&vouched.user)});
+            if !vouched.audiences.is_empty() {
+                status["audiences"] = json!(vouched.audiences);
             }
-            Err(TokenAuthError::Unknown) => json!({"user": {}, "error": UNKNOWN}),
-            // Kubernetes asks the authenticator of its loopback client first, and reports both
-            // errors.
-            Err(TokenAuthError::Refused(why)) => {
-                json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")})
-            }
-            Err(TokenAuthError::Failed(error)) => return Err(error),
-        };
+            status
+        }
+        Err(TokenAuthError::Unknown) => json!({"user": {}, "error": UNKNOWN}),
+        // Kubernetes asks the authenticator of its loopback client first, and reports both
+        // errors.
+        Err(TokenAuthError::Refused(why)) => {
+            json!({"user": {}, "error": format!("[{UNKNOWN}, {why}]")})
+        }
+        Err(TokenAuthError::Failed(error)) => return Err(error),
+    };
     Ok(())
 }
 

@@ -40,10 +40,7 @@ pub(super) async fn bind(
                 call.path.name,
                 windlass_api::field::quote(bound)
             );
-            return Err(Error::Conflict(
-                ErrorSubject::new("", "pods/binding", &call.path.name),
-                why,
-            ));
+            return Err(Error::Conflict(ErrorSubject::new("", "pods/binding", &call.path.name), why));
         }
         pod["spec"]["nodeName"] = json!(node);
         let stored = commit::encode_stored(call, &pod);

@@ -25,8 +25,6 @@ pub(super) async fn evict(
     let path = ResourcePath { subresource: String::new(), ..call.path.clone() };
     let deletion = RequestContext { path: &path, ..*call };
     match delete::delete_one(&deletion, &delete).await? {
-        DeleteOutcome::Removed(_) | DeleteOutcome::Terminating(_) => {
-            Ok((StatusCode::CREATED, success()))
-        }
+        DeleteOutcome::Removed(_) | DeleteOutcome::Terminating(_) => Ok((StatusCode::CREATED, success())),
     }
 }

@@ -35,9 +35,8 @@ pub(super) fn request(
     let account = get::get_object(call)?.stored_value();
     check_account_uid(&request, &account)?;
     let signer = call.server.tokens.as_ref();
-    let signer = signer.ok_or_else(|| {
-        Error::Unavailable("this server has no key to sign service account tokens".into())
-    })?;
+    let signer = signer
+        .ok_or_else(|| Error::Unavailable("this server has no key to sign service account tokens".into()))?;
     complete(call, &mut request, &account, signer.issuer());
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
     check_lifetime(seconds)?;
@@ -86,8 +85,7 @@ fn check_namespace(call: &RequestContext<'_>, request: &Value) -> Result<(), Err
     if namespace.is_empty() || namespace == call.path.namespace {
         return Ok(());
     }
-    let text =
-        "the namespace of the provided object does not match the namespace sent on the request";
+    let text = "the namespace of the provided object does not match the namespace sent on the request";
     Err(Error::BadRequest(text.into()))
 }
 
@@ -104,10 +102,7 @@ fn check_account_uid(request: &Value, account: &Value) -> Result<(), Error> {
     let why = format!(
         "the UID in the token request ({asked}) does not match the UID of the service account ({there})"
     );
-    Err(Error::Conflict(
-        ErrorSubject::new(GROUP, KIND, ObjectMetaView::from_object(account).name()),
-        why,
-    ))
+    Err(Error::Conflict(ErrorSubject::new(GROUP, KIND, ObjectMetaView::from_object(account).name()), why))
 }
 
 /// Fills in the defaults: audience, lifetime and service account.
@@ -142,12 +137,7 @@ fn check_lifetime(seconds: i64) -> Result<(), Error> {
 }
 
 /// Binds a token to an object, which must exist with the given UID.
-fn bind(
-    call: &RequestContext<'_>,
-    bound: &Value,
-    account: &Value,
-    about: &mut Value,
-) -> Result<(), Error> {
+fn bind(call: &RequestContext<'_>, bound: &Value, account: &Value, about: &mut Value) -> Result<(), Error> {
     if bound.is_null() {
         return Ok(());
     }
@@ -160,8 +150,7 @@ fn bind(
         ("", "Secret") => ("secrets", format!("{namespace}/{name}"), "secret"),
         ("", "Node") => ("nodes", name.to_owned(), "node"),
         _ => {
-            let text =
-                format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+            let text = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
             return Err(Error::BadRequest(text));
         }
     };

@@ -5,9 +5,7 @@ use serde_json::Value;
 use super::WriteOperation;
 use crate::chain::admission;
 use crate::chain::authz::Decision;
-use crate::chain::authz::attributes::{
-    AuthorizationAttributes, AuthorizationTarget, ResourceAttributes,
-};
+use crate::chain::authz::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use crate::error::Error;
 use crate::registry::kind::Scope;
 use crate::verbs::RequestContext;

@@ -29,8 +29,7 @@ pub(super) async fn insert(
     let key = call.key(name);
     let exists = || {
         let deleting = call.cache().ok().and_then(|c| c.get(&key));
-        let deleting =
-            deleting.is_some_and(|o| ObjectMetaView::from_object(&o.stored_value()).is_deleting());
+        let deleting = deleting.is_some_and(|o| ObjectMetaView::from_object(&o.stored_value()).is_deleting());
         Error::AlreadyExists { subject: call.subject(name), deleting, generated: false }
     };
     if dry_run {

@@ -39,12 +39,7 @@ impl<'a> FieldWriter<'a> {
 }
 
 /// Records in managedFields which fields this write changed.
-pub(crate) fn record(
-    call: &RequestContext<'_>,
-    before: Option<&Value>,
-    object: &mut Value,
-    manager: &str,
-) {
+pub(crate) fn record(call: &RequestContext<'_>, before: Option<&Value>, object: &mut Value, manager: &str) {
     let schema = Schema::get();
     let Some(id) = schema.lookup(call.kind.stored().type_name) else { return };
     let writer = FieldWriter::new(call, manager);

@@ -68,7 +68,8 @@ fn set_namespace(call: &RequestContext<'_>, object: &mut Value) -> Result<(), Er
         }
         Scope::Namespaced if own == call.path.namespace => {}
         Scope::Namespaced => {
-            let text = "the namespace of the provided object does not match the namespace sent on the request";
+            let text =
+                "the namespace of the provided object does not match the namespace sent on the request";
             return Err(Error::BadRequest(text.into()));
         }
     }

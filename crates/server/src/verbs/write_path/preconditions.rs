@@ -28,8 +28,7 @@ pub(crate) fn check_name(call: &RequestContext<'_>, value: &Value) -> Result<(),
             path.name
         )));
     }
-    if call.kind.scope == Scope::Namespaced && !namespace.is_empty() && namespace != path.namespace
-    {
+    if call.kind.scope == Scope::Namespaced && !namespace.is_empty() && namespace != path.namespace {
         return Err(Error::BadRequest(format!(
             "the namespace of the object ({namespace}) does not match the namespace on the request ({})",
             path.namespace
@@ -40,22 +39,16 @@ pub(crate) fn check_name(call: &RequestContext<'_>, value: &Value) -> Result<(),
 
 /// Checks that the uid in the body, if it has one, is that of the stored object.
 pub(crate) fn check_uid(call: &RequestContext<'_>, new: &Value, old: &Value) -> Result<(), Error> {
-    let (asked, there) =
-        (ObjectMetaView::from_object(new).uid(), ObjectMetaView::from_object(old).uid());
+    let (asked, there) = (ObjectMetaView::from_object(new).uid(), ObjectMetaView::from_object(old).uid());
     if asked.is_empty() || asked == there {
         return Ok(());
     }
-    let why =
-        format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {there}");
+    let why = format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {there}");
     Err(Error::Conflict(call.subject(&call.path.name), why))
 }
 
 /// Checks that the resourceVersion in the body, if it has one, is the current one.
-pub(crate) fn check_version(
-    call: &RequestContext<'_>,
-    new: &mut Value,
-    old: &Object,
-) -> Result<(), Error> {
+pub(crate) fn check_version(call: &RequestContext<'_>, new: &mut Value, old: &Object) -> Result<(), Error> {
     let asked = ObjectMetaView::from_object(new).resource_version().to_owned();
     if asked.is_empty() || asked == "0" {
         if !call.kind.unconditional_update {

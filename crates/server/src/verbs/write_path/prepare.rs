@@ -26,9 +26,7 @@ pub(super) fn prepare(
 ) -> Result<bool, Error> {
     match operation {
         WriteOperation::Create => Ok(prepare_new(call, object)),
-        WriteOperation::Replace { before, .. } => {
-            prepare_changed(call, before, object).map(|()| false)
-        }
+        WriteOperation::Replace { before, .. } => prepare_changed(call, before, object).map(|()| false),
     }
 }
 
@@ -94,18 +92,13 @@ fn restore(new: &mut Value, old: &Value, field: &str) {
 fn desired_changed(new: &Value, old: &Value) -> bool {
     fn desired(object: &Value) -> impl Iterator<Item = (&String, &Value)> {
         let members = object.as_object().into_iter().flatten();
-        members
-            .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
+        members.filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "kind" | "apiVersion"))
     }
     !desired(new).eq(desired(old))
 }
 
 /// Marks an object for deletion: when it goes, and which finalizers must be done first.
-pub(super) fn mark_for_deletion(
-    call: &RequestContext<'_>,
-    options: &DeleteOptions,
-    value: &mut Value,
-) {
+pub(super) fn mark_for_deletion(call: &RequestContext<'_>, options: &DeleteOptions, value: &mut Value) {
     let mut finalizers: Vec<String> =
         ObjectMetaView::from_object(value).finalizers().map(str::to_owned).collect();
     if let Some(policy) = options.propagation {
@@ -118,8 +111,7 @@ pub(super) fn mark_for_deletion(
     }
     let grace = (call.kind.grace)(value, options.grace_period).clamp(0, LONGEST_GRACE);
     let meta = ObjectMetaView::from_object(value);
-    let already =
-        meta.is_deleting().then(|| meta.deletion_grace_period_seconds().unwrap_or_default());
+    let already = meta.is_deleting().then(|| meta.deletion_grace_period_seconds().unwrap_or_default());
     let fields = metadata_mut(value);
     if finalizers.is_empty() {
         fields.remove("finalizers");

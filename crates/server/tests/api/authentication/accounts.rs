@@ -86,12 +86,7 @@ async fn bad_requests_for_tokens_are_refused() {
     let before = server.revision();
     for (body, code, reason, words) in [
         (json!({"metadata": {"name": "x"}}), 422, "Invalid", "must match the service account name"),
-        (
-            json!({"metadata": {"uid": "x"}}),
-            409,
-            "Conflict",
-            "does not match the UID of the service",
-        ),
+        (json!({"metadata": {"uid": "x"}}), 409, "Conflict", "does not match the UID of the service"),
         (json!({"spec": {"expirationSeconds": 599}}), 422, "Invalid", "less than 10 minutes"),
         (json!({"spec": {"expirationSeconds": 1_i64 << 33}}), 422, "Invalid", "larger than 2^32"),
         (json!({"spec": bound("Pod", "none")}), 404, "NotFound", "pods \"none\" not found"),
@@ -166,9 +161,8 @@ async fn a_token_ends_with_its_pod() {
     let first = create_pod(&server, "p", "build", "").await;
     let old = token(&server, "build", bound("Pod", "p")).await;
     let user = bearer(&server, &old).await;
-    let extra = |user: &Value, key: &str| {
-        user["extra"][format!("authentication.kubernetes.io/{key}")][0].clone()
-    };
+    let extra =
+        |user: &Value, key: &str| user["extra"][format!("authentication.kubernetes.io/{key}")][0].clone();
     assert_eq!(extra(&user, "pod-name"), "p");
     assert_eq!(extra(&user, "pod-uid"), first["metadata"]["uid"]);
     assert!(extra(&user, "node-name").is_null());
@@ -196,9 +190,7 @@ async fn a_token_ends_with_its_pod() {
 async fn a_token_ends_with_its_node_or_secret() {
     let (server, _) = with_clock().await;
     account(&server, "build").await;
-    for (kind, path) in
-        [("Node", "/api/v1/nodes"), ("Secret", "/api/v1/namespaces/default/secrets")]
-    {
+    for (kind, path) in [("Node", "/api/v1/nodes"), ("Secret", "/api/v1/namespaces/default/secrets")] {
         let body = json!({"metadata": {"name": "x"}});
         server.post(path, &body).await.expect(201);
         let token = token(&server, "build", bound(kind, "x")).await;

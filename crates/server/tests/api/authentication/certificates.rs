@@ -8,8 +8,7 @@ use windlass_server::FrontProxy;
 use super::*;
 
 fn cas(cas: &[&CertificateAuthority]) -> ClientCas {
-    let ders: Vec<CertificateDer<'_>> =
-        cas.iter().map(|ca| ca.certificate().der().clone()).collect();
+    let ders: Vec<CertificateDer<'_>> = cas.iter().map(|ca| ca.certificate().der().clone()).collect();
     ClientCas::new(&ders).unwrap()
 }
 
@@ -98,8 +97,7 @@ async fn intermediates_are_taken_from_the_handshake() {
 async fn a_token_counts_though_the_certificate_does_not() {
     let server = trusting(&authority("clients")).await;
     let chain = [certificate(&authority("other"), &subject("jane"), KeyPurpose::ClientAuth)];
-    let asked =
-        self_review_request(&server).presenting(&chain).header("authorization", "Bearer bob-token");
+    let asked = self_review_request(&server).presenting(&chain).header("authorization", "Bearer bob-token");
     assert_eq!(asked.send().await.expect(201)["status"]["userInfo"]["username"], "bob");
 }
 
@@ -134,10 +132,7 @@ async fn a_front_proxy_speaks_for_others() {
     // The proxy itself has no identity, and requests without a user name are unauthenticated.
     refused(&server, "no name", |asked| asked.presenting(&chain)).await;
     refused(&server, "empty name", |asked| {
-        asked
-            .presenting(&chain)
-            .header("x-remote-user", "")
-            .header("x-remote-group", "system:masters")
+        asked.presenting(&chain).header("x-remote-user", "").header("x-remote-group", "system:masters")
     })
     .await;
 }
@@ -146,9 +141,8 @@ async fn a_front_proxy_speaks_for_others() {
 async fn nobody_else_speaks_for_others() {
     let (clients, proxies) = (authority("clients"), authority("proxies"));
     let server = behind(&clients, &proxies, &["aggregator"]).await;
-    let client = |ca: &CertificateAuthority, name: &str| {
-        [certificate(ca, &subject(name), KeyPurpose::ClientAuth)]
-    };
+    let client =
+        |ca: &CertificateAuthority, name: &str| [certificate(ca, &subject(name), KeyPurpose::ClientAuth)];
     fn claiming(asked: TestRequest<'_>) -> TestRequest<'_> {
         asked.header("x-remote-user", "admin").header("x-remote-group", "system:masters")
     }
@@ -160,12 +154,10 @@ async fn nobody_else_speaks_for_others() {
     refused(&server, "serving only", |asked| claiming(asked.presenting(&serving))).await;
     // Client certificates and tokens keep their identity, whatever the headers say.
     let aggregator = client(&clients, "aggregator");
-    let answer =
-        claiming(self_review_request(&server).presenting(&aggregator)).send().await.expect(201);
+    let answer = claiming(self_review_request(&server).presenting(&aggregator)).send().await.expect(201);
     assert_eq!(answer["status"]["userInfo"]["groups"], json!(["dev", "system:authenticated"]));
-    let answer = claiming(self_review_request(&server).header("authorization", "Bearer bob-token"))
-        .send()
-        .await;
+    let answer =
+        claiming(self_review_request(&server).header("authorization", "Bearer bob-token")).send().await;
     assert_eq!(answer.expect(201)["status"]["userInfo"]["username"], "bob");
     let message = claiming(server.request(Method::GET, MAPS).anonymous()).send().await;
     let message = message.fails(403, "Forbidden");
@@ -202,8 +194,6 @@ async fn headers_of_proxies_can_have_other_names() {
         .header("x-team", "a");
     let user = asked.send().await.expect(201)["status"]["userInfo"].clone();
     assert_eq!(user, json!({"username": "jane", "groups": ["a", "b", "system:authenticated"]}));
-    refused(&server, "the usual name", |asked| {
-        asked.presenting(&chain).header("x-remote-user", "jane")
-    })
-    .await;
+    refused(&server, "the usual name", |asked| asked.presenting(&chain).header("x-remote-user", "jane"))
+        .await;
 }

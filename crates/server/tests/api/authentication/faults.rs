@@ -86,9 +86,7 @@ async fn a_review_whose_check_fails_says_nothing() {
     let (server, failing, ca) = failing().await;
     let admin = Subject::new("admin", &["system:masters"]).unwrap();
     let chain = [certificate(&ca, &admin, KeyPurpose::ClientAuth)];
-    for check in
-        [AccessCheck::TokenFile, AccessCheck::ServiceAccountToken, AccessCheck::BootstrapToken]
-    {
+    for check in [AccessCheck::TokenFile, AccessCheck::ServiceAccountToken, AccessCheck::BootstrapToken] {
         let ask = || {
             let asked = server.request(Method::POST, REVIEWS).anonymous().presenting(&chain);
             asked.json(&json!({"spec": {"token": "nonsense"}}))

@@ -88,13 +88,7 @@ async fn cve_2019_11243_nobody_carries_no_identity() {
         let message = answer.fails(403, "Forbidden");
         let words = "User \"system:anonymous\" cannot list";
         assert!(message.contains(words), "{name}: {value}: {message}");
-        server
-            .request(Method::GET, "/version")
-            .anonymous()
-            .header(name, value)
-            .send()
-            .await
-            .expect(200);
+        server.request(Method::GET, "/version").anonymous().header(name, value).send().await.expect(200);
     }
     let closed = TestServer::with(|setup| setup.authenticator.anonymous = false).await;
     refused(&closed, "nobody", |asked| asked).await;

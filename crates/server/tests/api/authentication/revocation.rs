@@ -73,11 +73,7 @@ async fn delivering(server: &TestServer, asked: TestRequest<'_>) -> TestWatch {
 async fn ends(server: &TestServer, mut watch: TestWatch, code: u16) {
     secret(server, "after").await;
     let event = watch.next().await;
-    assert_eq!(
-        (&event["type"], &event["object"]["code"]),
-        (&json!("ERROR"), &json!(code)),
-        "{event}"
-    );
+    assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(code)), "{event}");
     assert_eq!(event["object"]["kind"], "Status");
     assert!(watch.try_next().await.is_none(), "it goes on");
 }
@@ -96,8 +92,7 @@ async fn a_watch_ends_with_the_rule_that_allowed_it() {
     let server = TestServer::start().await;
     grant_secret_reads(&server, user("alice")).await;
     let watch = delivering(&server, open(&server, SECRETS, "alice-token")).await;
-    let rules =
-        json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]});
+    let rules = json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]});
     server.patch(&format!("{ROLES}/readers"), "merge", &rules).await.expect(200);
     ends(&server, watch, 403).await;
 }
@@ -124,8 +119,7 @@ async fn a_watch_ends_with_what_a_service_accounts_token_depends_on() {
         let (server, _) = with_clock().await;
         account(&server, "build").await;
         grant_secret_reads(&server, group("system:serviceaccounts")).await;
-        let spec =
-            json!({"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "build"});
+        let spec = json!({"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "build"});
         server.post(PODS, &json!({"metadata": {"name": "p"}, "spec": spec})).await.expect(201);
         server.post(SECRETS, &json!({"metadata": {"name": "bound"}})).await.expect(201);
         let bound = |kind: &str, name: &str| json!({"boundObjectRef": {"apiVersion": "v1", "kind": kind, "name": name}});
@@ -166,11 +160,9 @@ async fn a_watch_ends_with_its_bootstrap_token() {
 #[tokio::test]
 async fn a_watch_ends_with_the_ca_of_its_certificate() {
     let (ca, other) = (authority("clients"), authority("others"));
-    let trust =
-        |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let trust = |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
     let cas = trust(&ca);
-    let server =
-        TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await;
+    let server = TestServer::with(|setup| setup.authenticator.client_cas = ArcSwap::from_pointee(cas)).await;
     grant_secret_reads(&server, user("jane")).await;
     let chain = [certificate(&ca, &Subject::new("jane", &[]).unwrap(), KeyPurpose::ClientAuth)];
     // The token is ignored, because the certificate takes precedence.
@@ -301,9 +293,7 @@ async fn a_check_that_fails_ends_the_watch() {
     let fails = broken.clone();
     let server = TestServer::with(move |setup| {
         setup.faults = FaultInjection::injected(move |check| match check {
-            AccessCheck::ServiceAccountToken if fails.load(Ordering::SeqCst) => {
-                Err("broken".into())
-            }
+            AccessCheck::ServiceAccountToken if fails.load(Ordering::SeqCst) => Err("broken".into()),
             _ => Ok(()),
         });
     })
@@ -321,8 +311,7 @@ async fn a_check_that_fails_ends_the_watch() {
 #[tokio::test]
 async fn a_watch_ends_with_the_ca_of_its_front_proxy() {
     let (ca, other) = (authority("proxies"), authority("others"));
-    let trust =
-        |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
+    let trust = |ca: &CertificateAuthority| ClientCas::new(&[ca.certificate().der().clone()]).unwrap();
     let proxy = FrontProxy::new(trust(&ca));
     let server = TestServer::with(|setup| setup.authenticator.front_proxy = Some(proxy)).await;
     grant_secret_reads(&server, group("proxied")).await;

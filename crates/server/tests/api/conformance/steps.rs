@@ -13,11 +13,7 @@ use super::folder;
 use windlass_testkit::{TestRequest, TestServer};
 
 /// Runs a step; `captured` holds values from earlier responses.
-pub async fn run(
-    server: &TestServer,
-    step: &Value,
-    captured: &mut HashMap<String, Value>,
-) -> Value {
+pub async fn run(server: &TestServer, step: &Value, captured: &mut HashMap<String, Value>) -> Value {
     let (status, headers, mut body) = request(server, step, captured).open().await;
     let media = headers.get("content-type").map_or("", |v| v.to_str().unwrap());
     let mut answer = Map::new();
@@ -60,11 +56,7 @@ pub async fn run(
     Value::Object(answer)
 }
 
-fn request<'a>(
-    server: &'a TestServer,
-    step: &Value,
-    captured: &HashMap<String, Value>,
-) -> TestRequest<'a> {
+fn request<'a>(server: &'a TestServer, step: &Value, captured: &HashMap<String, Value>) -> TestRequest<'a> {
     let method: Method = step["method"].as_str().unwrap().parse().unwrap();
     let path = fill(step["path"].as_str().unwrap(), captured);
     let mut asked = server.request(method, &path).anonymous().header("accept", "application/json");
@@ -127,8 +119,7 @@ fn fill(text: &str, captured: &HashMap<String, Value>) -> String {
             let end = start + out[start..].find('}').unwrap();
             let file = folder().join("fixtures").join(&out[start + marker.len()..end]);
             let bytes = std::fs::read(file).unwrap();
-            let with =
-                if encode { STANDARD.encode(bytes) } else { String::from_utf8(bytes).unwrap() };
+            let with = if encode { STANDARD.encode(bytes) } else { String::from_utf8(bytes).unwrap() };
             out.replace_range(start..=end, &with);
         }
     }

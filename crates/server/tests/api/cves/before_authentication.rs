@@ -50,8 +50,7 @@ async fn cve_2025_0426_nobody_changes_anything() {
     let server = TestServer::start().await;
     let routes = routes(&server).await;
     assert!(routes.len() > 100, "{}", routes.len());
-    let methods =
-        [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
+    let methods = [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS];
     let body = json!({"metadata": {"name": "x"}, "spec": {}});
     let before = server.revision();
     let metrics = async || server.get("/metrics").await.body.len();
@@ -195,8 +194,7 @@ async fn cve_2022_24726_headers_and_certificates_of_any_bytes() {
             _ => b"",
         };
         let value = HeaderValue::from_bytes(&[prefix, value.as_slice()].concat()).unwrap();
-        let mut asked =
-            server.request(Method::GET, "/api/v1/namespaces/default/secrets").anonymous();
+        let mut asked = server.request(Method::GET, "/api/v1/namespaces/default/secrets").anonymous();
         for _ in 0..=random.below(3) {
             asked = asked.header_value(names[random.below(names.len())], value.clone());
         }

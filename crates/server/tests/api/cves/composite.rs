@@ -60,11 +60,7 @@ fn creations() -> Vec<CompositeRequest> {
             "an object with a name of the server's making",
             core(&["get", "list", "update", "patch"], "configmaps"),
             core(&["create"], "configmaps"),
-            (
-                Method::POST,
-                format!("{TEAM}/configmaps?"),
-                json!({"metadata": {"generateName": "new-"}}),
-            ),
+            (Method::POST, format!("{TEAM}/configmaps?"), json!({"metadata": {"generateName": "new-"}})),
         ),
     ]
 }
@@ -149,8 +145,7 @@ fn parts() -> Vec<CompositeRequest> {
 
 #[tokio::test]
 async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
-    let all: Vec<CompositeRequest> =
-        [creations(), deletions(), parts()].into_iter().flatten().collect();
+    let all: Vec<CompositeRequest> = [creations(), deletions(), parts()].into_iter().flatten().collect();
     for (i, one) in all.into_iter().enumerate() {
         let server = with_namespaces(&["team"]).await;
         server.post(&format!("{TEAM}/pods"), &pod("p")).await.expect(201);
@@ -160,8 +155,7 @@ async fn cve_2026_33343_each_part_of_a_composite_request_needs_its_right() {
         grant_in(&server, "team", &some, std::slice::from_ref(&one.held)).await;
         grant_in(&server, "team", &both, &[one.held.clone(), one.needed.clone()]).await;
         let ask = |user: &str, dry: &str| {
-            let asked =
-                request_as(&server, user, one.method.clone(), &format!("{}{dry}", one.path));
+            let asked = request_as(&server, user, one.method.clone(), &format!("{}{dry}", one.path));
             let asked = asked.header("content-type", one.media);
             if one.body.is_null() { asked.send() } else { asked.json(&one.body).send() }
         };

@@ -59,8 +59,7 @@ async fn cve_2021_27099_no_name_is_read_as_a_path() {
     for name in ALMOST {
         request_as(&server, name, Method::GET, path).send().await.fails(403, "Forbidden");
         as_alice(name).await.fails(403, "Forbidden");
-        let told =
-            request_as(&server, name, Method::POST, who).json(&json!({})).send().await.expect(201);
+        let told = request_as(&server, name, Method::POST, who).json(&json!({})).send().await.expect(201);
         let user = &told["status"]["userInfo"];
         assert_eq!(user["username"], *name);
         let groups = user["groups"].to_string();
@@ -86,8 +85,7 @@ async fn cve_2021_27099_a_token_for_a_path_is_nobodys() {
         });
         format!("Bearer {}", signer.sign(claims).unwrap())
     };
-    let ask =
-        |token: String| server.request(Method::GET, "/api").header("authorization", &token).send();
+    let ask = |token: String| server.request(Method::GET, "/api").header("authorization", &token).send();
     ask(token("b", "c")).await.expect(200);
     for (namespace, name) in [
         ("a/../b", "c"),

@@ -4,8 +4,8 @@ use super::*;
 use windlass_testkit::pod;
 
 const METHODS: &[&str] = &[
-    "TRACE", "CONNECT", "PROPFIND", "PURGE", "LINK", "QUERY", "LIST", "WATCH", "get", "Post",
-    "GETT", "M-SEARCH", "X", "*",
+    "TRACE", "CONNECT", "PROPFIND", "PURGE", "LINK", "QUERY", "LIST", "WATCH", "get", "Post", "GETT",
+    "M-SEARCH", "X", "*",
 ];
 
 /// One path for each kind of route.
@@ -59,8 +59,7 @@ async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
             let code = answer.status.as_u16();
             assert!(matches!(code, 404 | 405), "{method} {path}: {code}");
             for user in ["owner", "stranger"] {
-                let answer =
-                    request_as(&server, user, method.clone(), path).json(&body).send().await;
+                let answer = request_as(&server, user, method.clone(), path).json(&body).send().await;
                 let code = answer.status.as_u16();
                 assert!(!leaks_canary(&answer.body), "{user} {method} {path}");
                 if resource && !path.contains("/watch/") {
@@ -82,8 +81,7 @@ async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
 async fn cve_2026_30836_a_subresource_that_nobody_knows_is_denied() {
     let server = world().await;
     let core = |resource: &str| rule(&["*"], "", &[resource], &[]);
-    grant_in(&server, "team", "plain", &[core("pods"), core("secrets"), core("serviceaccounts")])
-        .await;
+    grant_in(&server, "team", "plain", &[core("pods"), core("secrets"), core("serviceaccounts")]).await;
     let before = server.revision();
     for (path, known) in [
         ("pods/p/nothing", false),
@@ -111,8 +109,7 @@ async fn cve_2026_30836_a_subresource_that_nobody_knows_is_denied() {
             Method::DELETE,
             Method::OPTIONS,
         ] {
-            let answer =
-                request_as(&server, "plain", method.clone(), &path).json(&json!({})).send().await;
+            let answer = request_as(&server, "plain", method.clone(), &path).json(&json!({})).send().await;
             assert_eq!(answer.status, 403, "{method} {path}");
             if !known {
                 let answer = server.request(method.clone(), &path).json(&json!({})).send().await;

@@ -19,17 +19,9 @@ fn requests(namespace: &str) -> Vec<(Method, String, Value)> {
         all.push((Method::GET, one.clone(), Value::Null));
         all.push((Method::GET, format!("{base}/{kind}"), Value::Null));
         all.push((Method::GET, format!("{base}/{kind}?watch=1&timeoutSeconds=1"), Value::Null));
-        all.push((
-            Method::POST,
-            format!("{base}/{kind}?dryRun=All"),
-            json!({"metadata": {"name": "new"}}),
-        ));
+        all.push((Method::POST, format!("{base}/{kind}?dryRun=All"), json!({"metadata": {"name": "new"}})));
         all.push((Method::PUT, format!("{one}?dryRun=All"), new.clone()));
-        all.push((
-            Method::PATCH,
-            format!("{one}?dryRun=All"),
-            json!({"metadata": {"labels": {"x": "y"}}}),
-        ));
+        all.push((Method::PATCH, format!("{one}?dryRun=All"), json!({"metadata": {"labels": {"x": "y"}}})));
         all.push((Method::DELETE, format!("{one}?dryRun=All"), Value::Null));
         all.push((Method::DELETE, format!("{base}/{kind}?dryRun=All"), Value::Null));
     }
@@ -98,8 +90,7 @@ async fn cve_2021_34824_a_body_does_not_lead_into_another_namespace() {
         (Method::PATCH, format!("{one}?fieldManager=m&force=true"), "application/apply-patch+yaml"),
         (Method::PATCH, format!("{maps}/new?fieldManager=m"), "application/apply-patch+yaml"),
     ] {
-        let asked =
-            request_as(&server, "owner", method.clone(), &path).header("content-type", media);
+        let asked = request_as(&server, "owner", method.clone(), &path).header("content-type", media);
         let answer = asked.json(&there).send().await;
         assert!(answer.status.is_client_error(), "{method} {path} {media}: {}", answer.json());
     }

@@ -55,8 +55,7 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
         "token-id": "abcdef", "token-secret": "0123456789abcdef",
         "usage-bootstrap-authentication": "true", "auth-extra-groups": "system:bootstrappers:x",
     });
-    let mut credential =
-        json!({"metadata": metadata("credential", &token("namespace-controller"))});
+    let mut credential = json!({"metadata": metadata("credential", &token("namespace-controller"))});
     credential["type"] = json!("kubernetes.io/service-account-token");
     let mut authentication = own("extension-apiserver-authentication");
     authentication["data"] = json!({"requestheader-allowed-names": "[]",
@@ -73,8 +72,7 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
         ("serviceaccounts", &own("generic-garbage-collector")),
         ("pods", &pod),
     ] {
-        let asked =
-            request_as(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
+        let asked = request_as(&server, "owner", Method::POST, &format!("{TEAM}/{kind}")).json(object);
         let answer = asked.send().await;
         // The kind's own rules may reject some; most are accepted.
         assert!(matches!(answer.status.as_u16(), 201 | 403 | 422), "{kind}: {}", answer.json());
@@ -143,10 +141,7 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
         (bindings.clone(), binding("node", "ClusterRole", "system:node", "owner")),
         (format!("{RBAC}/clusterroles"), role("mine", &[])),
         (format!("{RBAC}/clusterrolebindings"), binding("b", "ClusterRole", "view", "owner")),
-        (
-            format!("{RBAC}/namespaces/other/rolebindings"),
-            binding("b", "ClusterRole", "view", "owner"),
-        ),
+        (format!("{RBAC}/namespaces/other/rolebindings"), binding("b", "ClusterRole", "view", "owner")),
     ] {
         post(path.clone(), body).await.fails(403, "Forbidden");
     }
@@ -159,10 +154,7 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     post(bindings.clone(), shared).await.expect(201);
     let list = |namespace: &str| format!("/api/v1/namespaces/{namespace}/secrets");
     request_as(&server, "anybody", Method::GET, &list("team")).send().await.expect(200);
-    request_as(&server, "anybody", Method::GET, &list("other"))
-        .send()
-        .await
-        .fails(403, "Forbidden");
+    request_as(&server, "anybody", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
     request_as(&server, "owner", Method::GET, &list("other")).send().await.fails(403, "Forbidden");
     // Labelling a role for aggregation requires the permissions it contains.
     let write = rule(&["create", "update", "patch"], GROUP, &["clusterroles"], &[]);
@@ -170,9 +162,5 @@ async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
     let mut part = role("part", &[rule(&["*"], "", &["nodes"], &[])]);
     part["metadata"]["labels"] = json!({"rbac.authorization.k8s.io/aggregate-to-view": "true"});
     let path = format!("{RBAC}/clusterroles");
-    request_as(&server, "maker", Method::POST, &path)
-        .json(&part)
-        .send()
-        .await
-        .fails(403, "Forbidden");
+    request_as(&server, "maker", Method::POST, &path).json(&part).send().await.fails(403, "Forbidden");
 }

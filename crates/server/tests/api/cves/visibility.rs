@@ -174,11 +174,7 @@ async fn cve_2026_73499_the_verb_that_was_authorized_is_the_one_that_is_done() {
         assert_eq!(seen, VisibleObjects::Refused(403), "{query}");
         // A single object is read with get, whatever the query says.
         let path = format!("{TEAM}/a?{query}");
-        assert_eq!(
-            read_visible(&server, "getter", &path).await,
-            VisibleObjects::One("a".into()),
-            "{query}"
-        );
+        assert_eq!(read_visible(&server, "getter", &path).await, VisibleObjects::One("a".into()), "{query}");
         for user in ["lister", "watcher"] {
             assert_eq!(
                 read_visible(&server, user, &path).await,
@@ -201,11 +197,7 @@ async fn cve_2026_73499_old_watch_paths_are_watches_and_nothing_else() {
         (format!("{OLD}?watch=0"), &["a", "b", "hidden"]),
     ] {
         let shown = shown.iter().map(|n| (*n).to_owned()).collect();
-        assert_eq!(
-            read_visible(&server, "watcher", &path).await,
-            VisibleObjects::Watched(shown),
-            "{path}"
-        );
+        assert_eq!(read_visible(&server, "watcher", &path).await, VisibleObjects::Watched(shown), "{path}");
         for user in ["lister", "getter"] {
             assert_eq!(
                 read_visible(&server, user, &path).await,

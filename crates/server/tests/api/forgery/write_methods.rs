@@ -78,10 +78,9 @@ pub async fn send(
     let (method, query) = match how {
         WriteMethod::Put => (Method::PUT, ""),
         WriteMethod::Apply | WriteMethod::ApplyAlone => (Method::PATCH, "&force=true"),
-        WriteMethod::Json
-        | WriteMethod::Merge
-        | WriteMethod::Strategic
-        | WriteMethod::StrategicReplace => (Method::PATCH, ""),
+        WriteMethod::Json | WriteMethod::Merge | WriteMethod::Strategic | WriteMethod::StrategicReplace => {
+            (Method::PATCH, "")
+        }
     };
     let path = format!("{path}?fieldManager={MANAGER}{query}");
     let asked = server.request(method, &path).header("authorization", &format!("Bearer {token}"));

@@ -53,8 +53,7 @@ impl ListField {
 
     /// Returns true if the field can be written only through the status.
     pub fn in_status(&self) -> bool {
-        self.path.first() == Some(&FieldStep::Field("status"))
-            && self.kind.subresource("status").is_some()
+        self.path.first() == Some(&FieldStep::Field("status")) && self.kind.subresource("status").is_some()
     }
 
     /// Returns the path to create objects of the kind.
@@ -69,11 +68,8 @@ impl ListField {
 
     fn collection_in(&self, served: &ServedVersion) -> String {
         let ServedVersion { group, version, .. } = served;
-        let root = if group.is_empty() {
-            format!("/api/{version}")
-        } else {
-            format!("/apis/{group}/{version}")
-        };
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
         let namespace = match self.kind.scope {
             Scope::Cluster => "",
             Scope::Namespaced => "/namespaces/default",
@@ -146,8 +142,7 @@ const ROOM_IN_QUESTIONS: usize = limits::SMALL_BODY - 16 * 1024;
 pub fn places(kind: &'static Kind, served: &'static ServedVersion) -> Vec<ListField> {
     let schema = Schema::get();
     let id = schema.lookup(served.type_name).unwrap();
-    let mut search =
-        ListFieldSearch { kind, served, found: Vec::new(), path: Vec::new(), above: Vec::new() };
+    let mut search = ListFieldSearch { kind, served, found: Vec::new(), path: Vec::new(), above: Vec::new() };
     search.object(schema, id);
     search.found
 }

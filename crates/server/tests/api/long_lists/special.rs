@@ -61,10 +61,7 @@ async fn bodies_of_questions_and_options_are_small() {
         "labelSelector": {"requirements": requirements}});
     let question = json!({"spec": {"resourceAttributes": attributes}});
     let refused = server.post(SELF_REVIEWS, &question).await;
-    assert_eq!(
-        refused.fails(413, "RequestEntityTooLarge"),
-        "Request entity too large: limit is 524288"
-    );
+    assert_eq!(refused.fails(413, "RequestEntityTooLarge"), "Request entity too large: limit is 524288");
     let options = json!({"dryRun": vec!["All"; 200_000]});
     let delete = server.request(Method::DELETE, &format!("{MAPS}/m")).json(&options);
     delete.send().await.fails(413, "RequestEntityTooLarge");
@@ -123,19 +120,13 @@ async fn keys_that_stand_twice_below_long_keys() {
     let twice = "\"x\":1,\"x\":2,".repeat(count);
     let long = "k".repeat(1 << 20);
     let body = format!("{{\"metadata\":{{\"{long}\":{{{twice}\"x\":3}}}}}}");
-    let send = server
-        .request(Method::POST, MAPS)
-        .header("content-type", "application/json")
-        .raw_body(body);
+    let send = server.request(Method::POST, MAPS).header("content-type", "application/json").raw_body(body);
     trials.time("twice below a long key", "create", count, send.send()).await;
     // Unknown fields with long names.
     let unknown: String = (0..4_000).map(|i| format!("\"{i}{long:.600}\":1,")).collect();
     let body = format!("{{\"metadata\":{{{unknown}\"x\":3}}}}");
     let path = format!("{MAPS}?fieldValidation=Strict");
-    let send = server
-        .request(Method::POST, &path)
-        .header("content-type", "application/json")
-        .raw_body(body);
+    let send = server.request(Method::POST, &path).header("content-type", "application/json").raw_body(body);
     trials.time("unknown fields", "create", count, send.send()).await;
     trials.conclude();
 }
@@ -193,9 +184,8 @@ async fn finalizers_of_an_object_that_is_deleted() {
     let server = TestServer::start().await;
     let mut trials = TrialResults::default();
     let count = count().min(20_000);
-    let finalizers = |from: usize| -> Value {
-        (from..from + count).map(|i| json!(format!("a.b/f{i}"))).collect()
-    };
+    let finalizers =
+        |from: usize| -> Value { (from..from + count).map(|i| json!(format!("a.b/f{i}"))).collect() };
     let mut map = config_map("m");
     map["metadata"]["finalizers"] = finalizers(0);
     server.post(MAPS, &map).await.expect(201);
@@ -218,12 +208,8 @@ async fn a_patch_that_names_one_element_again_and_again() {
     let again = json!({"name": "c", "env": [{"name": "V0", "value": "y"}]});
     let patch = json!({"spec": {"containers": vec![again; count]}});
     let own = format!("{PODS}/p");
-    let refused = trials.time(
-        "one element",
-        "strategic",
-        20 * count,
-        server.patch(&own, "strategic", &patch),
-    );
+    let refused =
+        trials.time("one element", "strategic", 20 * count, server.patch(&own, "strategic", &patch));
     refused.await.fails(413, "RequestEntityTooLarge");
     trials.conclude();
 }
@@ -235,8 +221,7 @@ async fn a_role_that_repeats_a_long_name() {
         json!({"metadata": {"name": name}, "roleRef": role,
         "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "alice"}]})
     };
-    let role =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"});
     let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
     server.post(bindings, &bind("alice", role)).await.expect(201);
     let verbs: Vec<String> = (0..10_000).map(|i| format!("v{i}")).collect();
@@ -244,10 +229,7 @@ async fn a_role_that_repeats_a_long_name() {
         {"verbs": verbs, "apiGroups": [""], "resources": ["x".repeat(1 << 20)]},
     ]});
     let mut trials = TrialResults::default();
-    let ask = server
-        .request(Method::POST, ROLES)
-        .header("authorization", "Bearer alice-token")
-        .json(&body);
+    let ask = server.request(Method::POST, ROLES).header("authorization", "Bearer alice-token").json(&body);
     let refused = trials.time("a long name", "create", 10_000, ask.send()).await;
     let why = refused.fails(403, "Forbidden");
     assert!(why.contains("the rules come to more permissions than can be compared"), "{why}");
@@ -262,9 +244,7 @@ async fn pem_of_very_many_blocks() {
     let garbage = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n";
     let root = include_str!("../conformance/fixtures/ca-p256.pem");
     let begin = "-----BEGIN CERTIFICATE-----\n";
-    for (shown, pem) in
-        [("garbage", fill(garbage)), ("one root", fill(root)), ("beginnings", fill(begin))]
-    {
+    for (shown, pem) in [("garbage", fill(garbage)), ("one root", fill(root)), ("beginnings", fill(begin))] {
         let count = pem.len() / 20;
         let body = json!({"metadata": {"name": "b"}, "spec": {"trustBundle": pem}});
         trials.time(shown, "bundle", count, server.post(BUNDLES, &body)).await;

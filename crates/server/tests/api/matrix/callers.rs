@@ -52,9 +52,7 @@ impl MatrixFixture {
             .chain(certificates::DECIDERS.iter().map(|(name, _, _)| (*name, "")))
             .map(|(name, groups)| format!("{name}-token,{name},{name}-uid,\"{groups}\"\n"))
             .collect();
-        let file = Arc::new(
-            TokenFile::parse(&format!("admin-token,admin,,system:masters\n{file}")).unwrap(),
-        );
+        let file = Arc::new(TokenFile::parse(&format!("admin-token,admin,,system:masters\n{file}")).unwrap());
         let server = TestServer::with(move |setup| {
             setup.authenticator.tokens = ArcSwap::from(file.clone());
         })
@@ -104,17 +102,16 @@ async fn objects(server: &TestServer) {
         create_object(server, "/api/v1/nodes", named(node)).await;
         let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
         create_object(server, leases, named(node)).await;
-        create_object(server, "/api/v1/namespaces/team/pods", pod(&format!("on-{node}"), node))
-            .await;
+        create_object(server, "/api/v1/namespaces/team/pods", pod(&format!("on-{node}"), node)).await;
     }
-    create_object(server, "/apis/coordination.k8s.io/v1/namespaces/team/leases", named("lock"))
-        .await;
+    create_object(server, "/apis/coordination.k8s.io/v1/namespaces/team/leases", named("lock")).await;
 }
 
 /// Returns a pod on a node; the one on node-1 uses the objects named `used`.
 fn pod(name: &str, node: &str) -> Value {
     let volumes = if node == "node-1" {
-        let certificate = json!({"signerName": "example.com/x", "keyType": "ECDSAP256", "credentialBundlePath": "b"});
+        let certificate =
+            json!({"signerName": "example.com/x", "keyType": "ECDSAP256", "credentialBundlePath": "b"});
         json!([{"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}, {"podCertificate": certificate}]}},
             {"name": "s", "secret": {"secretName": "used"}}, {"name": "c", "configMap": {"name": "used"}}])
     } else {
@@ -133,8 +130,7 @@ async fn grants(server: &TestServer) {
     let rbac = "/apis/rbac.authorization.k8s.io/v1";
     let team = format!("{rbac}/namespaces/team");
     let roles = ["roles", "rolebindings"];
-    let manage =
-        json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": roles, "verbs": ["*"]}]);
+    let manage = json!([{"apiGroups": ["rbac.authorization.k8s.io"], "resources": roles, "verbs": ["*"]}]);
     let mut bind = manage.clone();
     bind[0]["resources"] = json!(["rolebindings"]);
     bind.as_array_mut().unwrap().push(json!({
@@ -146,12 +142,9 @@ async fn grants(server: &TestServer) {
         let role = json!({"metadata": {"name": name}, "rules": rules});
         create_object(server, &format!("{rbac}/clusterroles"), role).await;
     }
-    for (user, role) in [
-        ("editor", "edit"),
-        ("viewer", "view"),
-        ("rolemaker", "manage-roles"),
-        ("binder", "bind-view"),
-    ] {
+    for (user, role) in
+        [("editor", "edit"), ("viewer", "view"), ("rolemaker", "manage-roles"), ("binder", "bind-view")]
+    {
         create_object(server, &format!("{team}/rolebindings"), binding(user, role)).await;
     }
     for (user, role) in [("root", "cluster-admin"), ("impersonator", "be-alice")] {
@@ -168,8 +161,7 @@ pub fn binding(user: &str, role: &str) -> Value {
 }
 
 async fn callers(server: &TestServer) -> Vec<TestCaller> {
-    let by_token =
-        |name: &'static str, token: String| TestCaller { name, token: Some(token), headers: &[] };
+    let by_token = |name: &'static str, token: String| TestCaller { name, token: Some(token), headers: &[] };
     let user = |name: &'static str| by_token(name, format!("{name}-token"));
     let boot = |id: &str| format!("{id}.0123456789abcdef");
     bootstrap_token(server, "goodid", &[]).await;
@@ -196,11 +188,7 @@ async fn callers(server: &TestServer) -> Vec<TestCaller> {
         user("rolemaker"),
         user("binder"),
         user("monitor"),
-        TestCaller {
-            name: "nobody-as-master",
-            headers: &[("impersonate-user", "master")],
-            ..user("nobody")
-        },
+        TestCaller { name: "nobody-as-master", headers: &[("impersonate-user", "master")], ..user("nobody") },
         TestCaller {
             name: "impersonator-as-alice",
             headers: &[("impersonate-user", "alice")],
@@ -226,14 +214,14 @@ async fn bootstrap_token(server: &TestServer, id: &str, more: &[(&str, &str)]) {
         data[*key] = json!(value);
     }
     let name = format!("bootstrap-token-{id}");
-    let secret = json!({"metadata": {"name": name}, "type": "bootstrap.kubernetes.io/token", "stringData": data});
+    let secret =
+        json!({"metadata": {"name": name}, "type": "bootstrap.kubernetes.io/token", "stringData": data});
     create_object(server, "/api/v1/namespaces/kube-system/secrets", secret).await;
 }
 
 async fn token(server: &TestServer, namespace: &str, spec: Value) -> String {
     let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/build/token");
-    let request =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
     let made = server.post(&path, &request).await.expect(201);
     made["status"]["token"].as_str().unwrap().to_owned()
 }

@@ -49,12 +49,7 @@ pub async fn prepare(server: &TestServer) {
         create_object(server, &format!("{rbac}/clusterrolebindings"), binding(user, user)).await;
     }
     for signer in ["x", "xy"] {
-        create_object(
-            server,
-            &format!("{GROUP}/certificatesigningrequests"),
-            signing(signer, signer),
-        )
-        .await;
+        create_object(server, &format!("{GROUP}/certificatesigningrequests"), signing(signer, signer)).await;
         let bundle = bundle(&format!("example.com:{signer}:a"), &format!("example.com/{signer}"));
         create_object(server, &format!("{GROUP}/clustertrustbundles"), bundle).await;
     }
@@ -137,12 +132,10 @@ pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
         all.extend(object(world, &place).await);
     }
     for name in ["x", "xy"] {
-        let approved =
-            json!({"type": "Approved", "status": "True", "reason": "Tested", "message": "m"});
+        let approved = json!({"type": "Approved", "status": "True", "reason": "Tested", "message": "m"});
         let shown = format!("certificatesigningrequests/approval {name}");
         all.extend(decision(world, &format!("{csrs}/{name}/approval"), &shown, approved).await);
-        let failed =
-            json!({"type": "Failed", "status": "True", "reason": "Tested", "message": "m"});
+        let failed = json!({"type": "Failed", "status": "True", "reason": "Tested", "message": "m"});
         let shown = format!("certificatesigningrequests/status {name}");
         all.extend(decision(world, &format!("{csrs}/{name}/status"), &shown, failed).await);
     }
@@ -163,12 +156,7 @@ pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
 }
 
 /// Sets a condition on a request, by every write method.
-async fn decision(
-    world: &MatrixFixture,
-    path: &str,
-    shown: &str,
-    condition: Value,
-) -> Vec<MatrixRequest> {
+async fn decision(world: &MatrixFixture, path: &str, shown: &str, condition: Value) -> Vec<MatrixRequest> {
     let mut decided = world.server.get(path).await.expect(200);
     decided["status"]["conditions"] = json!([condition]);
     let status = decided["status"].clone();

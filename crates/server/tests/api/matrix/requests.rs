@@ -19,12 +19,7 @@ pub struct MatrixRequest {
 
 impl MatrixRequest {
     /// Sends the request as a caller; writes as a dry run or for real.
-    pub async fn send(
-        &self,
-        world: &MatrixFixture,
-        caller: &TestCaller,
-        dry_run: bool,
-    ) -> TestResponse {
+    pub async fn send(&self, world: &MatrixFixture, caller: &TestCaller, dry_run: bool) -> TestResponse {
         let read = self.method == Method::GET;
         let separator = if self.path.contains('?') { '&' } else { '?' };
         let path = match (read, self.verb) {
@@ -83,8 +78,7 @@ pub async fn all_requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
 fn places() -> Vec<ResourceLocation> {
     let place = |collection, name, shown, new| ResourceLocation { collection, name, new, shown };
     let rule = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
-    let role_ref =
-        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
+    let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"});
     let new = |more: Value| {
         let mut object = json!({"metadata": {"name": "new"}});
         for (key, value) in more.as_object().unwrap() {
@@ -97,12 +91,7 @@ fn places() -> Vec<ResourceLocation> {
         place("/api/v1/namespaces/team/secrets", "unused", "secrets team/unused", new(json!({}))),
         place("/api/v1/namespaces/other/secrets", "used", "secrets other/used", new(json!({}))),
         place("/api/v1/namespaces/team/configmaps", "used", "configmaps team/used", new(json!({}))),
-        place(
-            "/api/v1/namespaces/team/configmaps",
-            "unused",
-            "configmaps team/unused",
-            new(json!({})),
-        ),
+        place("/api/v1/namespaces/team/configmaps", "unused", "configmaps team/unused", new(json!({}))),
         place(
             "/api/v1/namespaces/team/serviceaccounts",
             "build",
@@ -119,9 +108,7 @@ fn places() -> Vec<ResourceLocation> {
             "/api/v1/namespaces/team/pods",
             "on-node-2",
             "pods team/on-node-2",
-            new(
-                json!({"spec": {"nodeName": "node-2", "containers": [{"name": "c", "image": "i"}]}}),
-            ),
+            new(json!({"spec": {"nodeName": "node-2", "containers": [{"name": "c", "image": "i"}]}})),
         ),
         place("/api/v1/nodes", "node-1", "nodes node-1", new(json!({}))),
         place("/api/v1/nodes", "node-2", "nodes node-2", new(json!({}))),
@@ -245,20 +232,13 @@ async fn subresources(world: &MatrixFixture) -> Vec<MatrixRequest> {
         let path = format!("/api/v1/namespaces/team/pods/on-{node}/eviction");
         let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": format!("on-{node}")}});
         let what = format!("pods/eviction team/on-{node}");
-        all.push(MatrixRequest {
-            body: Some(eviction),
-            ..request("create", &what, Method::POST, path)
-        });
+        all.push(MatrixRequest { body: Some(eviction), ..request("create", &what, Method::POST, path) });
     }
     for namespace in ["team", "other"] {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/build/token");
-        let token =
-            json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+        let token = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         let what = format!("serviceaccounts/token {namespace}/build");
-        all.push(MatrixRequest {
-            body: Some(token),
-            ..request("create", &what, Method::POST, path)
-        });
+        all.push(MatrixRequest { body: Some(token), ..request("create", &what, Method::POST, path) });
     }
     let bound = bound_token(world).await;
     let path = "/api/v1/namespaces/team/serviceaccounts/build/token".to_owned();
@@ -303,11 +283,7 @@ fn questions() -> Vec<MatrixRequest> {
         ("selfsubjectreviews", format!("{authn}/selfsubjectreviews"), json!({})),
         ("tokenreviews", format!("{authn}/tokenreviews"), json!({"token": "x"})),
         ("selfsubjectaccessreviews", format!("{authz}/selfsubjectaccessreviews"), access.clone()),
-        (
-            "selfsubjectrulesreviews",
-            format!("{authz}/selfsubjectrulesreviews"),
-            json!({"namespace": "team"}),
-        ),
+        ("selfsubjectrulesreviews", format!("{authz}/selfsubjectrulesreviews"), json!({"namespace": "team"})),
         ("subjectaccessreviews", format!("{authz}/subjectaccessreviews"), about("x")),
         (
             "localsubjectaccessreviews team",

@@ -48,18 +48,7 @@ async fn two_nodes() -> TestServer {
 #[tokio::test]
 async fn each_node_gets_its_own() {
     let server = two_nodes().await;
-    let all = [
-        "/api/v1/nodes",
-        PODS,
-        SECRETS,
-        MAPS,
-        ACCOUNTS,
-        CLAIMS,
-        VOLUMES,
-        LEASES,
-        CSI_NODES,
-        SLICES,
-    ];
+    let all = ["/api/v1/nodes", PODS, SECRETS, MAPS, ACCOUNTS, CLAIMS, VOLUMES, LEASES, CSI_NODES, SLICES];
     for (node, other) in [("node-1", "node-2"), ("node-2", "node-1")] {
         for kind in all {
             let mine = NodeClient(&server, node).get(&format!("{kind}/{node}")).await;
@@ -74,10 +63,7 @@ async fn each_node_gets_its_own() {
         }
     }
     assert_eq!(
-        NodeClient(&server, "node-1")
-            .get(&format!("{SECRETS}/node-2"))
-            .await
-            .fails(403, "Forbidden"),
+        NodeClient(&server, "node-1").get(&format!("{SECRETS}/node-2")).await.fails(403, "Forbidden"),
         "secrets \"node-2\" is forbidden: User \"system:node:node-1\" cannot get resource \"secrets\" in API group \"\" in the namespace \"default\": no relationship found between node 'node-1' and this object"
     );
 }
@@ -125,9 +111,7 @@ async fn nothing_is_written_that_belongs_to_another_node() {
     let server = two_nodes().await;
     let node = NodeClient(&server, "node-1");
     let patch = json!({"metadata": {"annotations": {"a": "b"}}});
-    for kind in
-        ["/api/v1/nodes", PODS, SECRETS, MAPS, ACCOUNTS, CLAIMS, VOLUMES, LEASES, CSI_NODES, SLICES]
-    {
+    for kind in ["/api/v1/nodes", PODS, SECRETS, MAPS, ACCOUNTS, CLAIMS, VOLUMES, LEASES, CSI_NODES, SLICES] {
         let path = format!("{kind}/node-2");
         let stored = server.get(&path).await.expect(200);
         node.put(&path, &stored).await.fails(403, "Forbidden");
@@ -154,8 +138,7 @@ async fn a_pod_that_moves_in_or_goes_is_noticed_at_once() {
             "imagePullSecrets": [{"name": "late"}]}});
         server.post(PODS, &pod).await.expect(201);
         node.get(&path).await.fails(403, "Forbidden");
-        let binding =
-            json!({"metadata": {"name": "late"}, "target": {"kind": "Node", "name": "node-1"}});
+        let binding = json!({"metadata": {"name": "late"}, "target": {"kind": "Node", "name": "node-1"}});
         server.post(&format!("{PODS}/late/binding"), &binding).await.expect(201);
         node.get(&path).await.expect(200);
         server.delete(&format!("{PODS}/late")).await.expect(200);

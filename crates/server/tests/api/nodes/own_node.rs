@@ -93,9 +93,7 @@ fn mutations(stored: &Value) -> Vec<(String, Option<Value>)> {
     let mut all = Vec::new();
     let mut found = Vec::new();
     leaves(stored, "", &mut found);
-    found.retain(|at| {
-        !at.starts_with("/metadata/managedFields") && at != "/kind" && at != "/apiVersion"
-    });
+    found.retain(|at| !at.starts_with("/metadata/managedFields") && at != "/kind" && at != "/apiVersion");
     for at in found {
         let changed = match stored.pointer(&at).unwrap() {
             Value::String(text) if at.contains("odCIDR") => json!(text.replace("10.0", "10.1")),
@@ -161,9 +159,7 @@ async fn write(
             node.patch(path, "json", &json!([operation])).await
         }
         NodeWriteMethod::Merge => node.patch(path, "merge", &merge_patch(stored, &new)).await,
-        NodeWriteMethod::Strategic => {
-            node.patch(path, "strategic", &merge_patch(stored, &new)).await
-        }
+        NodeWriteMethod::Strategic => node.patch(path, "strategic", &merge_patch(stored, &new)).await,
     }
 }
 
@@ -183,12 +179,9 @@ async fn cve_2025_5187_only_listed_fields_change_by_any_way_to_write() {
     let mut changed: std::collections::BTreeSet<String> = Default::default();
     let mut stored = server.post("/api/v1/nodes", &rich()).await.expect(201);
     for (at, to) in mutations(&stored) {
-        for way in [
-            NodeWriteMethod::Put,
-            NodeWriteMethod::Json,
-            NodeWriteMethod::Merge,
-            NodeWriteMethod::Strategic,
-        ] {
+        for way in
+            [NodeWriteMethod::Put, NodeWriteMethod::Json, NodeWriteMethod::Merge, NodeWriteMethod::Strategic]
+        {
             for path in [NODE_1, &status] {
                 let answer = write(node, way, path, &stored, &at, to.as_ref()).await;
                 let said = String::from_utf8_lossy(&answer.body).into_owned();
@@ -317,10 +310,7 @@ async fn a_node_registers_itself_only() {
     );
     let labelled = json!({"metadata": {"name": "node-2", "labels": {"k8s.io/a": "b"}}});
     assert_eq!(
-        NodeClient(&server, "node-2")
-            .post("/api/v1/nodes", &labelled)
-            .await
-            .fails(403, "Forbidden"),
+        NodeClient(&server, "node-2").post("/api/v1/nodes", &labelled).await.fails(403, "Forbidden"),
         "nodes \"node-2\" is forbidden: node \"node-2\" is not allowed to set the following labels: k8s.io/a"
     );
     server.get("/api/v1/nodes/node-2").await.fails(404, "NotFound");

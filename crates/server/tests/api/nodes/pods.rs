@@ -47,10 +47,7 @@ async fn cve_2025_4563_each_rule_on_mirrors_holds_however_they_are_made() {
         ("/spec/volumes", json!([{"name": "v", "csi": {"driver": "d"}}])),
         ("/spec/volumes", volume(json!({"serviceAccountToken": {"path": "t"}}))),
         ("/spec/volumes", volume(json!({"clusterTrustBundle": {"name": "t", "path": "t"}}))),
-        (
-            "/spec/volumes",
-            volume(json!({"podCertificate": {"signerName": "a.io/b", "keyType": "ED25519"}})),
-        ),
+        ("/spec/volumes", volume(json!({"podCertificate": {"signerName": "a.io/b", "keyType": "ED25519"}}))),
     ] {
         let mut body = mirror(&uid);
         let (parent, last) = pointer.rsplit_once('/').unwrap();
@@ -92,7 +89,8 @@ async fn pods_are_not_changed_by_their_node() {
         changed["metadata"]["annotations"]["note"] = json!("a");
         let patch = json!({"metadata": {"annotations": {"note": "a"}}});
         let json_patch = json!([{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
-        let apply = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "labels": {"a": "b"}}});
+        let apply =
+            json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "labels": {"a": "b"}}});
         for part in ["", "/ephemeralcontainers", "/resize"] {
             for dry in ["", "&dryRun=All"] {
                 let at = format!("{path}{part}?fieldManager=kubelet{dry}");
@@ -100,9 +98,7 @@ async fn pods_are_not_changed_by_their_node() {
                 node.patch(&at, "json", &json_patch).await.fails(403, "Forbidden");
                 node.patch(&at, "merge", &patch).await.fails(403, "Forbidden");
                 node.patch(&at, "strategic", &patch).await.fails(403, "Forbidden");
-                node.patch(&format!("{at}&force=true"), "apply", &apply)
-                    .await
-                    .fails(403, "Forbidden");
+                node.patch(&format!("{at}&force=true"), "apply", &apply).await.fails(403, "Forbidden");
             }
         }
         assert_eq!(server.get(&path).await.expect(200), stored);
@@ -121,8 +117,7 @@ async fn cve_2025_4563_each_rule_on_reports_holds_however_they_are_sent() {
         server.post(PODS, &plain).await.expect(201);
     }
     let claim = json!({"resourceClaimStatuses": [{"name": "r", "resourceClaimName": "c"}]});
-    let extended =
-        json!({"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": []}});
+    let extended = json!({"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": []}});
     for (name, metadata, status) in [
         ("mine", json!({"labels": {"app": "b"}}), json!({})),
         ("mine", json!({"labels": {"app": "a", "more": "b"}}), json!({})),
@@ -205,8 +200,7 @@ async fn only_pods_on_the_node_are_deleted_and_evicted() {
         node.post(&format!("{PODS}/mine/eviction"), &eviction("mine")).await.expect(201);
     }
     server.get(&format!("{PODS}/mine")).await.fails(404, "NotFound");
-    let binding =
-        json!({"metadata": {"name": "free"}, "target": {"kind": "Node", "name": "node-1"}});
+    let binding = json!({"metadata": {"name": "free"}, "target": {"kind": "Node", "name": "node-1"}});
     node.post(&format!("{PODS}/free/binding"), &binding).await.fails(403, "Forbidden");
     let free = server.get(&format!("{PODS}/free")).await.expect(200);
     assert_eq!(free["spec"].get("nodeName"), None, "{free}");

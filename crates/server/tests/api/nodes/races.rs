@@ -25,8 +25,7 @@ async fn cve_2021_25735_a_node_never_changes_taints_in_a_race() {
         async move {
             for round in 0..ROUNDS {
                 let key = if round % 2 == 0 { "b" } else { "a" };
-                let owner =
-                    json!({"apiVersion": "v1", "kind": "ConfigMap", "name": key, "uid": key});
+                let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": key, "uid": key});
                 let patch = json!({"spec": {"taints": taint(key)},
                     "metadata": {"ownerReferences": [owner], "annotations": {"writer": "admin"}}});
                 // Retries after conflicts.

@@ -35,12 +35,7 @@ impl StoreFiles {
     }
 
     /// Opens a copy with one file changed. Returns true if the damage was detected.
-    async fn check_damage(
-        &self,
-        file: &str,
-        change: impl FnOnce(&mut Vec<u8>),
-        what: &str,
-    ) -> bool {
+    async fn check_damage(&self, file: &str, change: impl FnOnce(&mut Vec<u8>), what: &str) -> bool {
         let dir = tempfile::tempdir().unwrap();
         copy(self.dir.path(), dir.path());
         let path = dir.path().join(file);
@@ -105,10 +100,7 @@ async fn a_file_cut_short_is_never_served() {
         let inside = (0..length).step_by(length / 40 + 1);
         for cut in inside.chain([1, 16, 99, 100, 511, 512, 4_095, 4_096, length - 1]) {
             let what = format!("{file} cut at {cut} of {length}");
-            assert!(
-                specimen.check_damage(file, |bytes| bytes.truncate(cut), &what).await,
-                "{what}"
-            );
+            assert!(specimen.check_damage(file, |bytes| bytes.truncate(cut), &what).await, "{what}");
         }
     }
 }

@@ -13,10 +13,8 @@ struct SmallDisk {
 impl SmallDisk {
     fn mount() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let mount = Process::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"])
-            .arg(dir.path())
-            .output();
+        let mount =
+            Process::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "tmpfs"]).arg(dir.path()).output();
         mount.is_ok_and(|output| output.status.success()).then_some(Self { dir })
     }
 }
@@ -71,10 +69,7 @@ async fn a_full_disk_passes() {
     let revision = store.revision();
     assert!(!expected.is_empty());
     for _ in 0..20 {
-        assert!(matches!(
-            store.commit(put("more", vec![7; 20_000])).await,
-            Err(Error::Full { .. })
-        ));
+        assert!(matches!(store.commit(put("more", vec![7; 20_000])).await, Err(Error::Full { .. })));
     }
     assert_eq!(store.failure(), None);
     assert_eq!(store.revision(), revision, "a failed write takes no revision");

@@ -61,8 +61,7 @@ async fn a_check_leaves_a_crashed_store_as_it_is() {
     populate(&store).await;
     let dir = tempfile::tempdir().unwrap();
     copy(live.path(), dir.path());
-    let files =
-        || ["windlass.db", "windlass.db-wal"].map(|f| fs::read(dir.path().join(f)).unwrap());
+    let files = || ["windlass.db", "windlass.db-wal"].map(|f| fs::read(dir.path().join(f)).unwrap());
     let before = files();
     let report = check(dir.path()).unwrap();
     assert_eq!(report.revision, store.revision());
@@ -109,8 +108,7 @@ async fn a_backup_of_a_busy_store_is_one_moment_of_it() {
 #[tokio::test]
 async fn a_restored_store_continues_far_above_its_backup() {
     let out = tempfile::tempdir().unwrap();
-    let (dir, file, new) =
-        (out.path().join("dir"), out.path().join("file"), out.path().join("new"));
+    let (dir, file, new) = (out.path().join("dir"), out.path().join("file"), out.path().join("new"));
     let store = open(&dir).unwrap();
     populate(&store).await;
     let saved = backup(&dir, &file).unwrap();

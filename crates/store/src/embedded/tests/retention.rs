@@ -67,11 +67,9 @@ async fn history_goes_by_age() {
 #[tokio::test]
 async fn history_goes_by_number() {
     let dir = tempfile::tempdir().unwrap();
-    let store = EmbeddedStore::open(EmbeddedOptions {
-        retain_events: 100,
-        ..EmbeddedOptions::new(dir.path())
-    })
-    .unwrap();
+    let store =
+        EmbeddedStore::open(EmbeddedOptions { retain_events: 100, ..EmbeddedOptions::new(dir.path()) })
+            .unwrap();
     for n in 0..400 {
         let revision = store.commit(put(&format!("{}", n % 9), "v")).await.unwrap().revision;
         assert!(store.floor() <= revision.saturating_sub(100).max(1), "100 are kept");

@@ -36,11 +36,7 @@ impl ImportBatch {
 
     /// Returns when all objects are in etcd. They are written only where no object exists, and
     /// while the condition holds.
-    pub(super) async fn send(
-        mut self,
-        client: Arc<EtcdClient>,
-        condition: Compare,
-    ) -> Result<(), Error> {
+    pub(super) async fn send(mut self, client: Arc<EtcdClient>, condition: Compare) -> Result<(), Error> {
         let begun = Instant::now();
         while !self.items.is_empty() {
             match client.txn(self.request(&condition)).await {

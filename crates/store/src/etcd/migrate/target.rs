@@ -39,10 +39,7 @@ struct ExistingObjects {
 
 impl EtcdTarget {
     /// Starts in a store without objects, or resumes an import.
-    pub(crate) fn begin(
-        options: &EtcdOptions,
-        plan: &ImportPlan,
-    ) -> Result<ImportStart<Self>, Error> {
+    pub(crate) fn begin(options: &EtcdOptions, plan: &ImportPlan) -> Result<ImportStart<Self>, Error> {
         let mut link = BlockingClient::new(options)?;
         let (_, found) = link.get_meta_key()?;
         let importing = |base| MetaKeyValue::Importing { digest: plan.digest.clone(), base };
@@ -52,9 +49,7 @@ impl EtcdTarget {
                 return Ok(ImportStart::Occupied);
             }
             Some(MetaKeyValue::Serving(count)) => (count.base, false),
-            Some(MetaKeyValue::Importing { digest, base }) if *digest == plan.digest => {
-                (*base, true)
-            }
+            Some(MetaKeyValue::Importing { digest, base }) if *digest == plan.digest => (*base, true),
             Some(MetaKeyValue::Importing { digest, .. }) => {
                 let what = format!(
                     "holds a part of another import, with digest {digest}; finish that one with \

@@ -11,9 +11,7 @@ use super::*;
 async fn endpoints_of_different_clusters_are_refused() {
     let clusters = [0, 1].map(|_| EtcdCluster::start(1, &QUICK).unwrap());
     let urls: Vec<_> = clusters.iter().flat_map(EtcdCluster::urls).collect();
-    let Err(Error::Refused { what, .. }) =
-        EtcdStore::open(short_timeout_options(urls.clone(), "/x"))
-    else {
+    let Err(Error::Refused { what, .. }) = EtcdStore::open(short_timeout_options(urls.clone(), "/x")) else {
         panic!("opened in two clusters");
     };
     assert!(what.contains("different clusters"), "{what}");
@@ -26,8 +24,7 @@ async fn a_member_of_another_cluster_is_not_used() {
     let [mut ours, mut theirs] = [0, 1].map(|_| EtcdProcess::start_own(&[]));
     let before = open(&theirs, "/x").unwrap().revision();
     theirs.kill();
-    let store =
-        EtcdStore::open(short_timeout_options(vec![ours.url(), theirs.url()], "/x")).unwrap();
+    let store = EtcdStore::open(short_timeout_options(vec![ours.url(), theirs.url()], "/x")).unwrap();
     commit_with_retry(&store, put("k", "1")).await;
     theirs.restart(&[]);
     ours.kill();

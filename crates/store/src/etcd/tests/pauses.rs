@@ -85,8 +85,7 @@ async fn a_leader_that_hangs_loses_nothing() {
             })
         });
         let writers: Vec<_> = writers.collect();
-        wait_until(|| seen.lock().unwrap().iter().any(|key| key.starts_with(&format!("{round}/"))))
-            .await;
+        wait_until(|| seen.lock().unwrap().iter().any(|key| key.starts_with(&format!("{round}/")))).await;
         cluster.members()[leader].pause().unwrap();
         for writer in writers {
             for (key, outcome) in writer.await.unwrap() {

@@ -38,11 +38,8 @@ async fn overloaded_server(refusals: usize) -> (EtcdClient, Arc<AtomicUsize>) {
                     }
                     TXN if count.fetch_add(1, Ordering::SeqCst) < refusals => refused_response(),
                     TXN => {
-                        let done = TxnResponse {
-                            header: Some(HEADER),
-                            succeeded: true,
-                            ..TxnResponse::default()
-                        };
+                        let done =
+                            TxnResponse { header: Some(HEADER), succeeded: true, ..TxnResponse::default() };
                         grpc_response(&done.encode_to_vec())
                     }
                     other => panic!("nobody should ask for {other}"),

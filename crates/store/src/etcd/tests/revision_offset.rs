@@ -63,8 +63,7 @@ async fn raising_starts_above_all_reported_revisions() {
     }
     let stale = WriteRequest { expect: crate::WritePrecondition::Revision(old), ..put("k", "3") };
     assert_eq!(store.commit(stale).await, Err(Error::Conflict { current: Some(old + 500) }));
-    let fresh =
-        WriteRequest { expect: crate::WritePrecondition::Revision(old + 500), ..put("k", "3") };
+    let fresh = WriteRequest { expect: crate::WritePrecondition::Revision(old + 500), ..put("k", "3") };
     // Writing the meta key is a change too.
     assert_eq!(store.commit(fresh).await.unwrap().revision, old + 502);
     let events = store.history(old + 500, 10).await.unwrap();
@@ -85,10 +84,7 @@ async fn a_changed_meta_key_fails_the_store() {
         assert!(what.ends_with("was changed"), "{what}");
         let opened = EtcdStore::open(options);
         match case {
-            0 => assert_eq!(
-                opened.unwrap().core.keys.offset,
-                meta_key::RevisionOffset { base: 7, floor: 8 }
-            ),
+            0 => assert_eq!(opened.unwrap().core.keys.offset, meta_key::RevisionOffset { base: 7, floor: 8 }),
             _ => {
                 let error = opened.err().unwrap().to_string();
                 let expected = ["", "`windlass store import --undo`", "does not know"][case];

@@ -22,8 +22,7 @@ fn small_export() -> (MigrationFixture, PathBuf, String) {
 fn import_error(world: &MigrationFixture, file: &Path, bytes: &[u8]) -> String {
     std::fs::write(file, bytes).unwrap();
     let new = world.path("new");
-    let error =
-        refusal_message(import(&StoreLocation::Directory(new.clone()), file, &mut ignore_events()));
+    let error = refusal_message(import(&StoreLocation::Directory(new.clone()), file, &mut ignore_events()));
     assert!(!new.exists(), "{error}");
     error
 }

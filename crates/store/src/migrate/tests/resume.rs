@@ -9,10 +9,7 @@ fn import_until(place: &StoreLocation, file: &Path, mut steps: usize) {
     let mut tell = |news: MigrationEvent| {
         if matches!(
             news,
-            MigrationEvent::Progress {
-                step: MigrationStep::Importing | MigrationStep::CheckingStore,
-                ..
-            }
+            MigrationEvent::Progress { step: MigrationStep::Importing | MigrationStep::CheckingStore, .. }
         ) {
             steps -= 1;
             assert!(steps > 0, "interrupted");
@@ -52,8 +49,7 @@ fn an_interrupted_import_is_not_opened_and_goes_on() {
             assert!(refused.contains("a part of another import"), "{refused}");
         }
         if let StoreLocation::Etcd(_) = place {
-            let refused =
-                refusal_message(export(&place, &world.path("half"), &mut ignore_events()));
+            let refused = refusal_message(export(&place, &world.path("half"), &mut ignore_events()));
             assert!(refused.contains("not finished"), "{refused}");
         }
         let imported = import(&place, &file, &mut ignore_events()).unwrap();
@@ -132,10 +128,9 @@ fn an_interrupted_export_goes_on() {
 
         let store = open(&place).unwrap();
         wait(store.compact(store.revision())).unwrap();
-        for (rest, why) in [
-            (&whole[..whole.len() / 2], "was compacted"),
-            (&whole[..header - 2], "its header is unreadable"),
-        ] {
+        for (rest, why) in
+            [(&whole[..whole.len() / 2], "was compacted"), (&whole[..header - 2], "its header is unreadable")]
+        {
             std::fs::remove_file(&file).unwrap();
             write_leftover(&partial, rest);
             let mut notes = Vec::new();

@@ -50,10 +50,7 @@ pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapsho
     ];
     for (kind, resource) in resources {
         let labelled = ListParams::default().labels(&format!("{BUNDLE_LABEL}={name}"));
-        seen.add_targets(
-            kind,
-            list_metadata(Api::all_with(client.clone(), &resource), labelled).await?,
-        )?;
+        seen.add_targets(kind, list_metadata(Api::all_with(client.clone(), &resource), labelled).await?)?;
     }
     let target = seen.bundle.spec.target.as_ref();
     let anchors = target.and_then(|target| target.cluster_trust_bundle.as_ref());
@@ -129,8 +126,7 @@ impl BundleSnapshot {
 
     /// Returns a target with the most common hash, preferring ConfigMaps.
     fn sample(&self) -> Option<(TargetKind, &str, &str)> {
-        let hash =
-            |metadata: &ObjectMeta| metadata.annotations.as_ref()?.get(HASH_ANNOTATION).cloned();
+        let hash = |metadata: &ObjectMeta| metadata.annotations.as_ref()?.get(HASH_ANNOTATION).cloned();
         let mut counts: BTreeMap<String, (usize, (TargetKind, &str, &str))> = BTreeMap::new();
         for ((kind, namespace, name), metadata) in &self.targets {
             if let Some(hash) = hash(metadata) {
@@ -139,9 +135,7 @@ impl BundleSnapshot {
             }
         }
         // ConfigMaps sort first, and users with few permissions can usually read them.
-        let best = counts
-            .into_values()
-            .max_by_key(|(count, (kind, ..))| (std::cmp::Reverse(*kind), *count));
+        let best = counts.into_values().max_by_key(|(count, (kind, ..))| (std::cmp::Reverse(*kind), *count));
         best.map(|(_, at)| at)
     }
 }

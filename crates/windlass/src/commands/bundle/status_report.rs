@@ -94,9 +94,7 @@ impl BundleStatusReport {
             notes: Vec::new(),
         };
         if let Some(Err(error)) = read {
-            verdict
-                .problems
-                .push(format!("a target contains something else than certificates: {error}"));
+            verdict.problems.push(format!("a target contains something else than certificates: {error}"));
         }
         verdict.check_status(bundle.metadata.generation);
         verdict.check_expiry(&pool, now);
@@ -118,7 +116,8 @@ impl BundleStatusReport {
     fn check_status(&mut self, generation: i64) {
         match &self.synced {
             None => {
-                let words = "no controller has reconciled the Bundle; check that one is running and is the leader";
+                let words =
+                    "no controller has reconciled the Bundle; check that one is running and is the leader";
                 self.problems.push(words.to_owned());
             }
             Some(synced) => {
@@ -147,19 +146,15 @@ impl BundleStatusReport {
         }
     }
 
-    fn check_targets(
-        &mut self,
-        seen: &BundleSnapshot,
-        pool: &CertificateSet,
-        reach: &NamespaceFilter,
-    ) {
+    fn check_targets(&mut self, seen: &BundleSnapshot, pool: &CertificateSet, reach: &NamespaceFilter) {
         let desired = desired_targets(&seen.bundle, pool);
         // Controllers may be restricted to certain namespaces, which only their condition message
         // reveals.
         let said = self.synced.as_ref().map_or("", |synced| synced.message.as_str());
         let some_only = said.contains("allowed namespaces");
         if some_only {
-            let words = "the controller is limited to some namespaces; targets missing in others are not reported";
+            let words =
+                "the controller is limited to some namespaces; targets missing in others are not reported";
             self.notes.push(words.to_owned());
         }
         let mut wanted = Vec::new();
@@ -173,10 +168,8 @@ impl BundleStatusReport {
             }
             for (name, metadata) in &seen.namespaces {
                 let labels = metadata.labels.clone().unwrap_or_default();
-                let place =
-                    reach.match_namespace(name, &labels, metadata.deletion_timestamp.is_some());
-                let there =
-                    seen.targets.contains_key(&(each.kind, name.clone(), each.name.clone()));
+                let place = reach.match_namespace(name, &labels, metadata.deletion_timestamp.is_some());
+                let there = seen.targets.contains_key(&(each.kind, name.clone(), each.name.clone()));
                 if place == NamespaceMatch::Inside && (there || !some_only) {
                     wanted.push((each, name.as_str()));
                 }
@@ -196,9 +189,7 @@ impl BundleStatusReport {
         let found = found.map(|metadata| ObservedTarget::from_metadata(kind, metadata));
         let action = match found {
             None => TargetAction::Write(DriftReason::Missing),
-            Some(_) => {
-                decide(&seen.bundle.metadata, TargetIntent::Wanted(desired), kind, found.as_ref())
-            }
+            Some(_) => decide(&seen.bundle.metadata, TargetIntent::Wanted(desired), kind, found.as_ref()),
         };
         let problem = match action {
             TargetAction::Leave | TargetAction::Release | TargetAction::Delete => return,
@@ -214,10 +205,8 @@ impl BundleStatusReport {
             let is_wanted = wanted.iter().any(|(each, place)| {
                 each.kind == *kind && each.name == *name && *place == namespace.as_str()
             });
-            let ending = seen
-                .namespaces
-                .get(namespace)
-                .is_none_or(|space| space.deletion_timestamp.is_some());
+            let ending =
+                seen.namespaces.get(namespace).is_none_or(|space| space.deletion_timestamp.is_some());
             let found = ObservedTarget::from_metadata(*kind, metadata);
             let ours = found.belongs_to(&seen.bundle.metadata);
             if !is_wanted && ours && !(ending && *kind != TargetKind::ClusterTrustBundle) {

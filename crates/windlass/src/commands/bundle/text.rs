@@ -13,11 +13,7 @@ const DIGITS: usize = 16;
 const SOME: usize = 20;
 
 /// Formats the report for people; `OutputFormat::Name` lists only the targets with problems.
-pub fn text(
-    verdict: &BundleStatusReport,
-    format: Option<OutputFormat>,
-    now: OffsetDateTime,
-) -> String {
+pub fn text(verdict: &BundleStatusReport, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
     if format == Some(OutputFormat::Name) {
         return verdict.outdated.iter().map(|wrong| place(wrong) + "\n").collect();
     }

@@ -28,11 +28,7 @@ pub async fn serve(
     Ok(serving)
 }
 
-fn page(
-    path: &str,
-    metrics: &MetricsRegistry,
-    expiry: &ExpiryMonitor,
-) -> Option<(StatusCode, String)> {
+fn page(path: &str, metrics: &MetricsRegistry, expiry: &ExpiryMonitor) -> Option<(StatusCode, String)> {
     match path {
         "/healthz" => Some((StatusCode::OK, "ok".to_owned())),
         "/metrics" => {

@@ -13,8 +13,7 @@ const RBAC: &str = include_str!("../../../../../deploy/nodetrust-rbac.yaml");
 
 #[test]
 fn the_files_are_what_the_schema_defines() {
-    for (crd, file) in [(CustomResource::NodeTrusts, NODE_TRUST), (CustomResource::Bundles, BUNDLE)]
-    {
+    for (crd, file) in [(CustomResource::NodeTrusts, NODE_TRUST), (CustomResource::Bundles, BUNDLE)] {
         let text = text(&[crd]).unwrap();
         assert_eq!(file, text, "the file in deploy/ should be:\n{text}");
     }
@@ -60,10 +59,7 @@ fn check_kind(file: &str, kind: &Kind) {
         assert_eq!(defined["name"], ours.name);
         // A column without a description is one that the server describes as for its own kinds.
         if let Some(description) = defined.get("description") {
-            assert_eq!(
-                (&defined["type"], description),
-                (&json!(ours.kind), &json!(ours.description))
-            );
+            assert_eq!((&defined["type"], description), (&json!(ours.kind), &json!(ours.description)));
         }
     }
     assert_eq!(columns.len(), ours.count());

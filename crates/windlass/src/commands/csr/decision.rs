@@ -62,19 +62,14 @@ impl CsrDecision {
 
 impl DecisionReason {
     /// Reason and message of the flags, or defaults that name the command.
-    pub fn from_flags(
-        decision: CsrDecision,
-        word: Option<String>,
-        message: Option<String>,
-    ) -> Self {
+    pub fn from_flags(decision: CsrDecision, word: Option<String>, message: Option<String>) -> Self {
         let (usual, command) = match decision {
             CsrDecision::Approve => ("WindlassApprove", "windlass csr approve"),
             CsrDecision::Deny => ("WindlassDeny", "windlass csr deny"),
         };
         Self {
             word: word.unwrap_or_else(|| usual.into()),
-            message: message
-                .unwrap_or_else(|| format!("This CSR was {} by {command}.", decision.done())),
+            message: message.unwrap_or_else(|| format!("This CSR was {} by {command}.", decision.done())),
         }
     }
 }
@@ -109,9 +104,7 @@ pub async fn decide(
         }
         current = api_client::with_timeout(api.get(&name)).await?.map_err(api_client::explain)?;
         if current.metadata.uid != request.metadata.uid {
-            bail!(
-                "{name} was replaced by another request; review it with windlass csr show {name}"
-            );
+            bail!("{name} was replaced by another request; review it with windlass csr show {name}");
         }
     }
     bail!("{name} changes continuously; retry later")
@@ -135,8 +128,7 @@ fn decided(
         }
     }
     let mut request = request.clone();
-    let mut condition =
-        csr::true_condition(decision.condition(), &reason.word, &reason.message, now);
+    let mut condition = csr::true_condition(decision.condition(), &reason.word, &reason.message, now);
     // The server sets it, as with kubectl.
     condition.last_transition_time = None;
     let status = request.status.get_or_insert_default();
@@ -195,8 +187,7 @@ mod tests {
     use super::*;
 
     fn request(kinds: &[&str]) -> CsrObject {
-        let conditions =
-            kinds.iter().map(|kind| json!({"type": kind, "status": "True"})).collect::<Vec<_>>();
+        let conditions = kinds.iter().map(|kind| json!({"type": kind, "status": "True"})).collect::<Vec<_>>();
         serde_json::from_value(json!({
             "metadata": {"name": "a"},
             "spec": {"request": "", "signerName": "example.com/a"},

@@ -8,8 +8,7 @@ use time::OffsetDateTime;
 use windlass_api::age::human_duration;
 use windlass_api::timestamp;
 use windlass_pki::{
-    AltNames, CertificateRequest, DistinguishedName, ForeignCertificate, SubjectKey,
-    parse_certificate_blocks,
+    AltNames, CertificateRequest, DistinguishedName, ForeignCertificate, SubjectKey, parse_certificate_blocks,
 };
 
 use windlass_runtime::csr::{self, ApprovalDecision};
@@ -169,11 +168,7 @@ impl CsrContents {
 
 const SUBJECT_ALT_NAME: &str = "2.5.29.17";
 
-fn issued(
-    text: &[u8],
-    key: Option<&SubjectKey>,
-    now: OffsetDateTime,
-) -> DecodeOutcome<IssuedCertificate> {
+fn issued(text: &[u8], key: Option<&SubjectKey>, now: OffsetDateTime) -> DecodeOutcome<IssuedCertificate> {
     match parse_certificate_blocks(text).as_deref() {
         Ok([leaf, rest @ ..]) => {
             DecodeOutcome::Read(IssuedCertificate::from_certificate(leaf, 1 + rest.len(), key, now))

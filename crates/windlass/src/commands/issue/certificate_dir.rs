@@ -139,21 +139,20 @@ impl CertificateDir {
         let text = self.read("tls.crt")?.with_context(cannot)?;
         let chain = parse_certificate_blocks(text.as_bytes()).with_context(cannot)?;
         let certificate = chain.into_iter().next().with_context(cannot)?;
-        let note =
-            match self.read("issue.json")? {
-                Some(text) => Some(IssueRecord::read(text.as_bytes()).with_context(|| {
-                    format!("cannot read {}", self.file("issue.json").display())
-                })?),
-                None => None,
-            };
+        let note = match self.read("issue.json")? {
+            Some(text) => Some(
+                IssueRecord::read(text.as_bytes())
+                    .with_context(|| format!("cannot read {}", self.file("issue.json").display()))?,
+            ),
+            None => None,
+        };
         Ok(RenewableCertificate { certificate, note, anchors: self.read("ca.crt")? })
     }
 
     /// Reads a file; `None` if it is missing.
     fn read(&self, name: &str) -> Result<Option<String>> {
         let cannot = || format!("cannot read {}", self.file(name).display());
-        let DirectoryEntry::Symlink(current) =
-            self.folder.entry(OsStr::new(DATA)).with_context(cannot)?
+        let DirectoryEntry::Symlink(current) = self.folder.entry(OsStr::new(DATA)).with_context(cannot)?
         else {
             return Ok(None);
         };
@@ -251,8 +250,7 @@ fn clean(folder: &OpenDirectory) -> Result<()> {
     let current = folder.entry(OsStr::new(DATA))?;
     folder.remove(OsStr::new(NEXT))?;
     for name in folder.list_names()? {
-        if is_set_name(Path::new(&name)) && current != DirectoryEntry::Symlink(PathBuf::from(&name))
-        {
+        if is_set_name(Path::new(&name)) && current != DirectoryEntry::Symlink(PathBuf::from(&name)) {
             folder.remove_all(&name)?;
         }
     }

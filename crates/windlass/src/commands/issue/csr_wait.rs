@@ -89,11 +89,7 @@ impl CsrWaiter<'_> {
     }
 
     /// Returns the certificate if it was issued; an error if it never will be.
-    fn inspect(
-        &self,
-        found: Option<&CsrObject>,
-        progress: &mut WaitProgress,
-    ) -> Result<Option<Vec<u8>>> {
+    fn inspect(&self, found: Option<&CsrObject>, progress: &mut WaitProgress) -> Result<Option<Vec<u8>>> {
         let Self { request, name, .. } = self;
         let same = |found: &&CsrObject| found.metadata.uid == request.metadata.uid;
         let Some(found) = found.filter(same) else {

@@ -56,9 +56,8 @@ impl IssuanceStep {
 /// Returns the reason of the last condition besides those of Kubernetes.
 fn delay(request: &CsrObject) -> Option<String> {
     let known = [csr::APPROVED, csr::DENIED, csr::FAILED];
-    let other = |condition: &&Condition| {
-        condition.status == "True" && !known.contains(&condition.type_.as_str())
-    };
+    let other =
+        |condition: &&Condition| condition.status == "True" && !known.contains(&condition.type_.as_str());
     csr::conditions(request).iter().rfind(other).map(reason_text)
 }
 
@@ -74,8 +73,7 @@ mod tests {
 
     fn request(status: Value) -> CsrObject {
         let spec = json!({"request": "", "signerName": "example.com/a"});
-        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec, "status": status}))
-            .unwrap()
+        serde_json::from_value(json!({"metadata": {"name": "a"}, "spec": spec, "status": status})).unwrap()
     }
 
     fn condition_json(kind: &str, status: &str, reason: &str, message: &str) -> Value {
@@ -85,8 +83,7 @@ mod tests {
     #[test]
     fn every_state_is_a_step() {
         let approved = condition_json("Approved", "True", "Checked", "fine");
-        let slow =
-            condition_json("windlass.dev/SigningDelayed", "True", "SignerExpired", "no CA\nsince");
+        let slow = condition_json("windlass.dev/SigningDelayed", "True", "SignerExpired", "no CA\nsince");
         let over = condition_json("windlass.dev/SigningDelayed", "False", "Fine", "");
         let failed = condition_json("Failed", "True", "SignerValidationFailure", "usages");
         let unfailed = condition_json("Failed", "False", "", "");
@@ -98,15 +95,9 @@ mod tests {
             (json!({"conditions": [slow]}), IssuanceStep::Approval(wait("SignerExpired: no CA"))),
             (json!({"conditions": [approved]}), IssuanceStep::Signing(None)),
             (json!({"conditions": [approved, over]}), IssuanceStep::Signing(None)),
-            (
-                json!({"conditions": [slow, approved]}),
-                IssuanceStep::Signing(wait("SignerExpired: no CA")),
-            ),
+            (json!({"conditions": [slow, approved]}), IssuanceStep::Signing(wait("SignerExpired: no CA"))),
             (json!({"conditions": [approved], "certificate": ""}), IssuanceStep::Signing(None)),
-            (
-                json!({"conditions": [approved], "certificate": "AAAA"}),
-                IssuanceStep::Issued(vec![0; 3]),
-            ),
+            (json!({"conditions": [approved], "certificate": "AAAA"}), IssuanceStep::Issued(vec![0; 3])),
             (
                 json!({"conditions": [approved, failed]}),
                 IssuanceStep::Failed("SignerValidationFailure: usages".into()),
@@ -116,9 +107,7 @@ mod tests {
                 IssuanceStep::Issued(vec![0; 3]),
             ),
             (json!({"conditions": [denied]}), IssuanceStep::Denied("no reason given".into())),
-            (json!({"conditions": [failed, denied]}), {
-                IssuanceStep::Denied("no reason given".into())
-            }),
+            (json!({"conditions": [failed, denied]}), { IssuanceStep::Denied("no reason given".into()) }),
         ];
         for (status, expected) in table {
             assert_eq!(step(&request(status.clone())), expected, "{status}");
@@ -142,10 +131,7 @@ mod tests {
                 "approved csr-abc; waiting for signer example.com/a (SignerExpired: no CA)",
             ),
             (IssuanceStep::Denied("Unknown: who?".into()), "csr-abc was denied: Unknown: who?"),
-            (
-                IssuanceStep::Failed("usages".into()),
-                "signer example.com/a rejected csr-abc: usages",
-            ),
+            (IssuanceStep::Failed("usages".into()), "signer example.com/a rejected csr-abc: usages"),
         ];
         for (step, text) in table {
             assert_eq!(step.text("csr-abc", "example.com/a"), text);

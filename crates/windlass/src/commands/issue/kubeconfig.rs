@@ -12,13 +12,7 @@ use crate::commands::{api_client, print};
 use crate::datadir;
 
 /// Writes a kubeconfig for the same server that authenticates with this certificate.
-pub fn write(
-    file: &Path,
-    config: &Config,
-    user: &str,
-    certificate: &Path,
-    key: &Path,
-) -> Result<()> {
+pub fn write(file: &Path, config: &Config, user: &str, certificate: &Path, key: &Path) -> Result<()> {
     let text = print::yaml(&contents(config, user, certificate, key))?;
     datadir::write_new(file, Zeroizing::new(text))
 }

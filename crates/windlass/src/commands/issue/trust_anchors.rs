@@ -20,11 +20,7 @@ pub enum SignerAnchors {
 impl SignerAnchors {
     /// Selects the anchors to write, with a note for the user. The previous ones stay if the current ones are unknown:
     /// they usually verify a renewed certificate, too.
-    pub fn or_previous(
-        self,
-        before: Option<String>,
-        signer: &str,
-    ) -> (Option<String>, Option<String>) {
+    pub fn or_previous(self, before: Option<String>, signer: &str) -> (Option<String>, Option<String>) {
         match (self, before) {
             (Self::Published(text), _) => (Some(text), None),
             (Self::None, _) => {

@@ -389,10 +389,8 @@ mod tests {
             text: "node-csr-x waits to be approved".into(),
             request: Some("node-csr-x".into()),
         };
-        serving.problem = Some(CertificateProblem {
-            reason: "NotDecided".into(),
-            message: "nobody\u{1b}[2J cares".into(),
-        });
+        serving.problem =
+            Some(CertificateProblem { reason: "NotDecided".into(), message: "nobody\u{1b}[2J cares".into() });
         let status = AgentStatus {
             node: "n1".into(),
             written: NOW - Duration::seconds(5),

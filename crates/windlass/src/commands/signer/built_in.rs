@@ -2,9 +2,7 @@
 
 use windlass_controllers::csr_signer::KubernetesSigner;
 
-use super::signing_policy::{
-    ANY_KEY, NO_CA, NOTHING_SIGNED, SignerDescription, SignerKind, SigningPolicy,
-};
+use super::signing_policy::{ANY_KEY, NO_CA, NOTHING_SIGNED, SignerDescription, SignerKind, SigningPolicy};
 
 /// A signer that signs no requests; its name is used for trust in API servers.
 pub const API_SERVING: &str = "kubernetes.io/kube-apiserver-serving";
@@ -100,17 +98,13 @@ fn alt_names(signer: KubernetesSigner) -> &'static str {
 
 fn usages(signer: KubernetesSigner) -> &'static [&'static str] {
     match signer {
-        KubernetesSigner::KubeletServing => &[
-            "digital signature, server auth; key encipherment may be added",
-            "all of these, no others",
-        ],
-        KubernetesSigner::KubeletClient => &[
-            "digital signature, client auth; key encipherment may be added",
-            "all of these, no others",
-        ],
-        KubernetesSigner::Client => {
-            &["client auth; digital signature and key encipherment may be added"]
+        KubernetesSigner::KubeletServing => {
+            &["digital signature, server auth; key encipherment may be added", "all of these, no others"]
         }
+        KubernetesSigner::KubeletClient => {
+            &["digital signature, client auth; key encipherment may be added", "all of these, no others"]
+        }
+        KubernetesSigner::Client => &["client auth; digital signature and key encipherment may be added"],
         KubernetesSigner::LegacyUnknown => &["any"],
     }
 }
@@ -126,9 +120,7 @@ fn approval(signer: KubernetesSigner) -> &'static [&'static str] {
              certificatesigningrequests/selfnodeclient",
         ],
         KubernetesSigner::Client => &["manual"],
-        KubernetesSigner::LegacyUnknown => {
-            &["manual", "certificates.k8s.io/v1 rejects new requests"]
-        }
+        KubernetesSigner::LegacyUnknown => &["manual", "certificates.k8s.io/v1 rejects new requests"],
     }
 }
 
@@ -170,8 +162,7 @@ mod tests {
             (KubernetesSigner::KubeletClient.name(), policy::validate_kubelet_client),
             (KubernetesSigner::Client.name(), policy::validate_api_client),
         ];
-        let (serving, client) =
-            ("digital signature, server auth", "digital signature, client auth");
+        let (serving, client) = ("digital signature, server auth", "digital signature, client auth");
         let table = [
             ("system:node:n1", vec!["system:nodes"], &dns, serving, [true, false, false]),
             ("system:node:n1", vec!["system:nodes"], &none, serving, [false, false, false]),
@@ -215,8 +206,7 @@ mod tests {
                 ..
             }) = &document.requests
             {
-                for lines in [permitted_subjects, permitted_extensions, permitted_usages, lifetime]
-                {
+                for lines in [permitted_subjects, permitted_extensions, permitted_usages, lifetime] {
                     assert!(!lines.is_empty(), "{name}");
                     assert!(lines.iter().all(|line| text.contains(line)), "{text}");
                 }

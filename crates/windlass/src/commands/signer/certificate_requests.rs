@@ -57,9 +57,7 @@ impl SignerRequest {
         });
         let (state, since, why) = match csr::state(request) {
             CsrState::Pending => (RequestState::ToApprove, created, Some(approver::DELAYED)),
-            CsrState::Approved => {
-                (RequestState::ToSign, approved.or(created), Some(csr_signer::DELAYED))
-            }
+            CsrState::Approved => (RequestState::ToSign, approved.or(created), Some(csr_signer::DELAYED)),
             CsrState::Denied(_) => (RequestState::Denied, created, None),
             CsrState::Failed(_) => (RequestState::Failed, created, None),
             CsrState::Issued(_) => (RequestState::Issued, created, None),
@@ -121,10 +119,7 @@ pub struct RequestCounts {
     pub issued: usize,
 }
 
-fn serialize_time<S: serde::Serializer>(
-    time: &Option<OffsetDateTime>,
-    to: S,
-) -> Result<S::Ok, S::Error> {
+fn serialize_time<S: serde::Serializer>(time: &Option<OffsetDateTime>, to: S) -> Result<S::Ok, S::Error> {
     time.map(timestamp::format).serialize(to)
 }
 

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use windlass_controllers::signers::config::pods::AllowedPods;
-use windlass_controllers::signers::config::{
-    ApprovalMode, PodProfile, RequestProfile, SignerConfig,
-};
+use windlass_controllers::signers::config::{ApprovalMode, PodProfile, RequestProfile, SignerConfig};
 use windlass_pki::{CertificateUsages, KeyType};
 
 use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, SigningPolicy};
@@ -61,8 +59,7 @@ fn request_policy(profile: &RequestProfile) -> SigningPolicy {
         approval: match &profile.approval {
             ApprovalMode::Manual => vec!["manual".into()],
             ApprovalMode::Automatic(who) => vec![
-                "automatic if the request complies and the requester is listed here, else manual"
-                    .into(),
+                "automatic if the request complies and the requester is listed here, else manual".into(),
                 labelled_list("users", &who.users().collect::<Vec<_>>()),
                 labelled_list("groups", &who.groups().collect::<Vec<_>>()),
             ],
@@ -102,8 +99,7 @@ fn allowed(allowed: &AllowedPods) -> Vec<String> {
     match allowed {
         AllowedPods::Everyone => vec!["not required; all pods".into()],
         AllowedPods::Only { namespaces, service_accounts } => {
-            let accounts =
-                service_accounts.iter().map(|(namespace, name)| format!("{namespace}/{name}"));
+            let accounts = service_accounts.iter().map(|(namespace, name)| format!("{namespace}/{name}"));
             vec![
                 "not required; pods of these only".into(),
                 labelled_list("namespaces", &namespaces.iter().collect::<Vec<_>>()),
@@ -138,9 +134,8 @@ const USAGES: [&str; 19] = [
 
 fn usage_names(usages: &CertificateUsages) -> String {
     let has = |name: &&str| {
-        CertificateUsages::from_names(&[name]).is_ok_and(|one| {
-            usages.key.contains(one.key) && usages.extended.is_superset(&one.extended)
-        })
+        CertificateUsages::from_names(&[name])
+            .is_ok_and(|one| usages.key.contains(one.key) && usages.extended.is_superset(&one.extended))
     };
     USAGES.into_iter().filter(has).collect::<Vec<_>>().join(", ")
 }
@@ -209,17 +204,9 @@ mod tests {
         assert_eq!(terms.permitted_subjects, ["common names: *.a.b", "organizations: none"]);
         assert_eq!(
             terms.permitted_extensions[..4],
-            [
-                "DNS names: *.a.b, a.b",
-                "IP addresses: 10.0.0.0/8",
-                "e-mail addresses: none",
-                "URIs: none"
-            ]
+            ["DNS names: *.a.b, a.b", "IP addresses: 10.0.0.0/8", "e-mail addresses: none", "URIs: none"]
         );
-        assert_eq!(
-            terms.permitted_usages,
-            ["digital signature, server auth", "required: server auth"]
-        );
+        assert_eq!(terms.permitted_usages, ["digital signature, server auth", "required: server auth"]);
         let lifetime = "spec.expirationSeconds, at most 36h; default 1h30m";
         assert_eq!(terms.lifetime[0], lifetime);
         assert_eq!(terms.keys, ["ECDSAP256, RSA4096"]);
@@ -227,10 +214,7 @@ mod tests {
         assert!(tls.pod_requests.is_none() && pods.requests.is_none());
 
         let terms = pods.pod_requests.as_ref().unwrap();
-        assert_eq!(
-            terms.permitted_extensions[0],
-            "URI: spiffe://a.b/ns/NAMESPACE/sa/SERVICEACCOUNT"
-        );
+        assert_eq!(terms.permitted_extensions[0], "URI: spiffe://a.b/ns/NAMESPACE/sa/SERVICEACCOUNT");
         assert_eq!(
             terms.permitted_usages,
             [

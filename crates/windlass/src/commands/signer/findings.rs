@@ -87,10 +87,7 @@ impl SignerFinding {
 pub fn findings(facts: &CheckInputs, now: OffsetDateTime) -> Vec<SignerFinding> {
     let mut found = Vec::new();
     found.extend(
-        facts
-            .bad_file
-            .as_ref()
-            .map(|why| SignerFinding::new(FindingSeverity::Error, None, why.clone())),
+        facts.bad_file.as_ref().map(|why| SignerFinding::new(FindingSeverity::Error, None, why.clone())),
     );
     for known in &facts.known {
         found.extend(check_ca(known, now));
@@ -163,10 +160,7 @@ fn check_ca_files(known: &LocalSigner, files: &CaFiles, now: OffsetDateTime) -> 
     } else {
         if left < SOON.max(CertificateRole::Authority.warning_period(ends - begins)) {
             let left = human_duration(left.whole_seconds());
-            found.push(SignerFinding::warning(
-                name,
-                format!("{file} expires in {left}, at {until}"),
-            ));
+            found.push(SignerFinding::warning(name, format!("{file} expires in {left}, at {until}")));
         }
         let left = Duration::try_from(left).unwrap_or_default();
         for (field, longest) in known.longest.iter().filter(|(_, longest)| *longest > left) {
@@ -214,9 +208,7 @@ fn check_list_access(facts: &CheckInputs, seen: &ServerSnapshot) -> Vec<SignerFi
         found.push(SignerFinding::new(severity, None, why));
     }
     for known in &facts.known {
-        if known.document.pod_requests.is_some()
-            && seen.pod_request_access == ListOutcome::NotServed
-        {
+        if known.document.pod_requests.is_some() && seen.pod_request_access == ListOutcome::NotServed {
             let message = "signs PodCertificateRequests, which the server does not serve";
             found.push(SignerFinding::warning(known.name(), message));
         }
@@ -229,11 +221,7 @@ fn check_list_access(facts: &CheckInputs, seen: &ServerSnapshot) -> Vec<SignerFi
 }
 
 /// Reports requests that wait too long, by signer, kind and state.
-fn check_requests(
-    facts: &CheckInputs,
-    seen: &ServerSnapshot,
-    now: OffsetDateTime,
-) -> Vec<SignerFinding> {
+fn check_requests(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTime) -> Vec<SignerFinding> {
     let mut waiting: BTreeMap<(&str, bool, bool), Vec<&SignerRequest>> = BTreeMap::new();
     for asked in &seen.requests {
         let patience = match asked.state {
@@ -244,8 +232,7 @@ fn check_requests(
         let waits = asked.since.is_some_and(|since| now - since > patience);
         // If no approver will ever decide, report the request without delay.
         if waits || asked.state == RequestState::ToApprove && reason(facts, seen, asked).is_some() {
-            let key =
-                (asked.signer.as_str(), asked.api == Api::Pod, asked.state == RequestState::ToSign);
+            let key = (asked.signer.as_str(), asked.api == Api::Pod, asked.state == RequestState::ToSign);
             waiting.entry(key).or_default().push(asked);
         }
     }
@@ -284,16 +271,10 @@ fn check_pending(
 }
 
 /// Returns why no controller here will process a request, if so.
-fn reason(
-    facts: &CheckInputs,
-    seen: &ServerSnapshot,
-    asked: &SignerRequest,
-) -> Option<&'static str> {
+fn reason(facts: &CheckInputs, seen: &ServerSnapshot, asked: &SignerRequest) -> Option<&'static str> {
     let Some(known) = facts.known.iter().find(|known| known.name() == asked.signer) else {
         let answers = seen.requests.iter().any(|other| {
-            other.signer == asked.signer
-                && other.api == asked.api
-                && other.state == RequestState::Issued
+            other.signer == asked.signer && other.api == asked.api && other.state == RequestState::Issued
         });
         // The signer may be defined in the invalid file, or processed elsewhere.
         let nobody = facts.bad_file.is_none() && !answers;

@@ -61,13 +61,8 @@ pub fn rows(known: &[LocalSigner], seen: Option<&ServerSnapshot>) -> Vec<SignerR
     }
     let clear = |sight: &ListOutcome| seen.is_some() && *sight == ListOutcome::Complete;
     let refused = |sight: &ListOutcome| matches!(sight, ListOutcome::Forbidden(_));
-    let counted =
-        seen.is_some() && !refused(&sights.csr_access) && !refused(&sights.pod_request_access);
-    let row = |name: &str,
-               kind,
-               ca: &SignerCa,
-               (requests, pods): (RequestCounts, RequestCounts),
-               policy| {
+    let counted = seen.is_some() && !refused(&sights.csr_access) && !refused(&sights.pod_request_access);
+    let row = |name: &str, kind, ca: &SignerCa, (requests, pods): (RequestCounts, RequestCounts), policy| {
         let published = bundles_for_signer(&sights.bundles, name);
         SignerRow {
             name: name.to_owned(),
@@ -101,14 +96,11 @@ fn names(bundles: &[&SignerBundle]) -> Vec<String> {
 
 fn cell(ca: &SignerCa, published: &[&SignerBundle]) -> CaCell {
     match ca {
-        SignerCa::ToBeMade(directory) => {
-            CaCell::ToBeMade { directory: directory.display().to_string() }
-        }
+        SignerCa::ToBeMade(directory) => CaCell::ToBeMade { directory: directory.display().to_string() },
         SignerCa::Unusable(why) => CaCell::Unusable { why: why.clone() },
-        SignerCa::Files(files) => CaCell::File {
-            file: files.certificate.display().to_string(),
-            certificate: files.facts.clone(),
-        },
+        SignerCa::Files(files) => {
+            CaCell::File { file: files.certificate.display().to_string(), certificate: files.facts.clone() }
+        }
         SignerCa::Elsewhere => {
             let certificates = published.iter().flat_map(|bundle| bundle.facts.clone());
             match certificates.collect::<Vec<_>>() {

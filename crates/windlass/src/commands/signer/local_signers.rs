@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use windlass_controllers::csr_signer::KubernetesSigner;
-use windlass_controllers::signers::config::{
-    ConfigErrors, RequestProfile, SignerConfig, SignersConfig,
-};
+use windlass_controllers::signers::config::{ConfigErrors, RequestProfile, SignerConfig, SignersConfig};
 
 use super::signer_ca::{CaFileForm, SignerCa};
 use super::signing_policy::{SignerDescription, SignerKind};
@@ -65,9 +63,8 @@ impl SignerSources {
             ("admin", CertificateRole::Renewed, "admin.crt"),
             ("serving-ca", CertificateRole::OwnAuthority, "ca.crt"),
         ];
-        let read = |(name, role, file)| {
-            MonitoredCertificate::file(name, role, data.pki_file(file)).read().ok()
-        };
+        let read =
+            |(name, role, file)| MonitoredCertificate::file(name, role, data.pki_file(file)).read().ok();
         own.into_iter().filter_map(read).collect()
     }
 
@@ -94,8 +91,7 @@ impl LocalSigner {
 
     /// Converts a custom signer of the file.
     pub fn custom(custom: &SignerConfig) -> Self {
-        let requests =
-            custom.requests.as_ref().map(|profile| ("requests.maxDuration", profile.max_duration));
+        let requests = custom.requests.as_ref().map(|profile| ("requests.maxDuration", profile.max_duration));
         let pods = custom.pods.as_ref().map(|profile| ("pods.maxDuration", profile.max_duration));
         let shared = custom.requests.iter().flat_map(RequestProfile::shared_wildcards);
         Self {
@@ -120,13 +116,10 @@ impl LocalSigner {
 fn own_ca(data: &DataDirLayout, name: &str) -> SignerCa {
     let pair = match KubernetesSigner::from_name(name) {
         Some(KubernetesSigner::Client | KubernetesSigner::KubeletClient) => "client-ca",
-        Some(KubernetesSigner::KubeletServing | KubernetesSigner::LegacyUnknown) => {
-            "kubelet-serving-ca"
-        }
+        Some(KubernetesSigner::KubeletServing | KubernetesSigner::LegacyUnknown) => "kubelet-serving-ca",
         None => return SignerCa::Elsewhere,
     };
-    let (certificate, key) =
-        (data.pki_file(&format!("{pair}.crt")), data.pki_file(&format!("{pair}.key")));
+    let (certificate, key) = (data.pki_file(&format!("{pair}.crt")), data.pki_file(&format!("{pair}.key")));
     // A server with other CAs creates none there; one that never ran has none yet.
     match certificate.exists() || key.exists() {
         true => SignerCa::read(&certificate, &key, CaFileForm::One),

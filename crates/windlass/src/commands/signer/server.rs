@@ -4,9 +4,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
 use kube::{Client, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use windlass_controllers::publisher::anchors::{
-    AnchorRecords, node_trusts, nodes_lacking, records,
-};
+use windlass_controllers::publisher::anchors::{AnchorRecords, node_trusts, nodes_lacking, records};
 use windlass_controllers::signers::config::MANAGED_BY;
 use windlass_pki::parse_certificate_blocks;
 use windlass_runtime::discovery::{ApiKind, CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS};
@@ -89,13 +87,10 @@ pub async fn fetch_snapshot(server: &ApiServerArgs) -> Result<ServerSnapshot, Sn
     let (requests, of_requests) = list_all(&requests).await?;
     let (pods, of_pods) = list_preferred_version(&client, POD_CERTIFICATE_REQUESTS).await?;
     let (bundles, of_bundles) = list_preferred_version(&client, CLUSTER_TRUST_BUNDLES).await?;
-    let reports =
-        match bundles.iter().filter_map(records).any(|records| is_delivery_pending(&records)) {
-            true => {
-                list_all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0
-            }
-            false => Vec::new(),
-        };
+    let reports = match bundles.iter().filter_map(records).any(|records| is_delivery_pending(&records)) {
+        true => list_all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0,
+        false => Vec::new(),
+    };
     let bundles = bundles.iter().filter_map(|each| SignerBundle::from_object(each, &reports));
     let mut bundles = bundles.collect::<Vec<_>>();
     bundles.sort_by(|one, other| one.name.cmp(&other.name));
@@ -120,9 +115,7 @@ impl ServerSnapshot {
         ];
         let skipped = kinds.into_iter().filter_map(|(kind, sight)| match sight {
             ListOutcome::Complete => None,
-            ListOutcome::NotServed => {
-                Some((sight, format!("the server does not serve {kind}; skipped")))
-            }
+            ListOutcome::NotServed => Some((sight, format!("the server does not serve {kind}; skipped"))),
             ListOutcome::Forbidden(why) => Some((sight, format!("{kind} skipped: {why}"))),
         });
         skipped.collect()
@@ -189,10 +182,7 @@ where
                 return Ok((Vec::new(), ListOutcome::NotServed));
             }
             Err(error) if is_forbidden(&error) => {
-                return Ok((
-                    Vec::new(),
-                    ListOutcome::Forbidden(api_client::explain(error).to_string()),
-                ));
+                return Ok((Vec::new(), ListOutcome::Forbidden(api_client::explain(error).to_string())));
             }
             Err(error) => {
                 return Err(SnapshotError::Unreachable(api_client::explain(error).to_string()));

@@ -98,15 +98,12 @@ impl SignerCa {
             CaConfig::Files { certificate, key } => {
                 return Self::read(certificate, key, CaFileForm::Chain);
             }
-            CaConfig::SelfSigned { directory, .. } => (
-                directory,
-                directory.join(self_signed::CERTIFICATE),
-                directory.join(self_signed::KEY),
-            ),
+            CaConfig::SelfSigned { directory, .. } => {
+                (directory, directory.join(self_signed::CERTIFICATE), directory.join(self_signed::KEY))
+            }
         };
-        let missing = |path: &Path| {
-            fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
-        };
+        let missing =
+            |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         match (missing(&certificate), missing(&key)) {
             (true, true) => Self::ToBeMade(directory.clone()),
             (true, false) => Self::incomplete_pair(&certificate, &key),
@@ -147,8 +144,7 @@ fn load(certificate: &Path, key: &Path, form: CaFileForm) -> Result<CaFiles, Str
     let ends = whole().map(|validity| validity.not_after()).min();
     let facts = ForeignCertificate::from_der(ca.der())
         .map_err(|error| format!("{}: {error}", certificate.display()))?;
-    let mode =
-        fs::metadata(key).map_err(|error| read_error_text(key, &error))?.permissions().mode();
+    let mode = fs::metadata(key).map_err(|error| read_error_text(key, &error))?.permissions().mode();
     Ok(CaFiles {
         certificate: certificate.to_owned(),
         key: key.to_owned(),

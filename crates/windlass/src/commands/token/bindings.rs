@@ -61,15 +61,13 @@ impl BootstrapBinding {
     pub async fn ensure(&self, client: &Client) -> Result<BindingChange> {
         let api: Api<ClusterRoleBinding> = Api::all(client.clone());
         for _ in 0..ATTEMPTS {
-            let found = api_client::with_timeout(api.get_opt(self.name))
-                .await?
-                .map_err(api_client::explain)?;
+            let found =
+                api_client::with_timeout(api.get_opt(self.name)).await?.map_err(api_client::explain)?;
             let params = PostParams::default();
             let (written, done) = match self.plan(found)? {
-                BindingPlan::Make(binding) => (
-                    api_client::with_timeout(api.create(&params, &binding)).await?,
-                    BindingChange::Made,
-                ),
+                BindingPlan::Make(binding) => {
+                    (api_client::with_timeout(api.create(&params, &binding)).await?, BindingChange::Made)
+                }
                 BindingPlan::Change(binding) => {
                     let replaced = api.replace(self.name, &params, &binding);
                     (api_client::with_timeout(replaced).await?, BindingChange::Changed)
@@ -138,12 +136,7 @@ enum BindingPlan {
 }
 
 fn subject(group: &str) -> Subject {
-    Subject {
-        api_group: Some(API_GROUP.into()),
-        kind: "Group".into(),
-        name: group.into(),
-        namespace: None,
-    }
+    Subject { api_group: Some(API_GROUP.into()), kind: "Group".into(), name: group.into(), namespace: None }
 }
 
 #[cfg(test)]
@@ -163,17 +156,11 @@ mod tests {
 
     #[test]
     fn missing_groups_are_added_and_none_removed() {
-        let Ok(BindingPlan::Make(made)) = expected_binding(&["a", "b"]).plan(None) else {
-            panic!()
-        };
+        let Ok(BindingPlan::Make(made)) = expected_binding(&["a", "b"]).plan(None) else { panic!() };
         assert_eq!(groups(&made), ["a", "b"]);
         assert_eq!(made.role_ref.name, "system:node-bootstrapper");
-        assert!(matches!(
-            expected_binding(&["b"]).plan(Some(made.clone())),
-            Ok(BindingPlan::Nothing)
-        ));
-        let Ok(BindingPlan::Change(more)) = expected_binding(&["b", "c"]).plan(Some(made.clone()))
-        else {
+        assert!(matches!(expected_binding(&["b"]).plan(Some(made.clone())), Ok(BindingPlan::Nothing)));
+        let Ok(BindingPlan::Change(more)) = expected_binding(&["b", "c"]).plan(Some(made.clone())) else {
             panic!()
         };
         assert_eq!(groups(&more), ["a", "b", "c"]);
@@ -188,8 +175,7 @@ mod tests {
     #[test]
     fn another_role_under_the_name_is_left_alone() {
         let binding = expected_binding(&["a"]);
-        for (kind, role) in [("ClusterRole", "cluster-admin"), ("Role", "system:node-bootstrapper")]
-        {
+        for (kind, role) in [("ClusterRole", "cluster-admin"), ("Role", "system:node-bootstrapper")] {
             let mut other = binding.object();
             other.role_ref.kind = kind.into();
             other.role_ref.name = role.into();

@@ -21,8 +21,8 @@ pub fn kubeconfig(config: &Config, url: &str, token: &str) -> Result<Zeroizing<S
     let mut cluster = api_client::cluster(config);
     cluster["server"] = json!(url);
     if let Some(file) = &config.root_cert_file {
-        let text = std::fs::read(file)
-            .with_context(|| format!("cannot read the CA in {}", file.display()))?;
+        let text =
+            std::fs::read(file).with_context(|| format!("cannot read the CA in {}", file.display()))?;
         cluster["certificate-authority-data"] = json!(STANDARD.encode(text));
         if let Some(cluster) = cluster.as_object_mut() {
             cluster.remove("certificate-authority");

@@ -54,8 +54,7 @@ impl BootstrapToken {
     /// Returns the Secret that makes the token valid on the server.
     pub fn object(&self, terms: &TokenAttributes) -> Secret {
         let mut data = BTreeMap::new();
-        let mut put =
-            |key: &str, value: &str| data.insert(key.to_owned(), ByteString(value.into()));
+        let mut put = |key: &str, value: &str| data.insert(key.to_owned(), ByteString(value.into()));
         put("token-id", &self.id);
         put("token-secret", &self.secret);
         for usage in USAGES {
@@ -113,23 +112,13 @@ pub struct TokenAttributes {
 
 impl TokenAttributes {
     /// Builds the attributes of a new token.
-    pub fn new(
-        ttl: TokenTtl,
-        groups: &[String],
-        text: &str,
-        now: OffsetDateTime,
-    ) -> Result<TokenAttributes> {
+    pub fn new(ttl: TokenTtl, groups: &[String], text: &str, now: OffsetDateTime) -> Result<TokenAttributes> {
         let expires = match ttl {
             TokenTtl::Forever => None,
             TokenTtl::For(lasts) => Some(expiration_time(now, lasts).context("--ttl is too long")?),
         };
         let usages = USAGES.map(str::to_owned).to_vec();
-        Ok(TokenAttributes {
-            expires,
-            usages,
-            groups: groups.to_vec(),
-            description: text.to_owned(),
-        })
+        Ok(TokenAttributes { expires, usages, groups: groups.to_vec(), description: text.to_owned() })
     }
 }
 
@@ -168,8 +157,7 @@ impl TokenEntry {
             let ByteString(bytes) = secret.data.as_ref()?.get(key)?;
             Some(String::from_utf8_lossy(bytes).into_owned()).filter(|text| !text.is_empty())
         };
-        let uses =
-            |usage: &&str| data(&format!("{USAGE_PREFIX}{usage}")).as_deref() == Some("true");
+        let uses = |usage: &&str| data(&format!("{USAGE_PREFIX}{usage}")).as_deref() == Some("true");
         let expires = data("expiration");
         let end = expires.as_deref().map(timestamp::parse);
         let problem = if secret.metadata.deletion_timestamp.is_some() {
@@ -223,8 +211,7 @@ mod tests {
         assert_eq!(secret["metadata"]["namespace"], "kube-system");
         assert_eq!(secret["metadata"]["name"], format!("bootstrap-token-{}", token.id));
         assert_eq!(secret["type"], "bootstrap.kubernetes.io/token");
-        let data: BTreeMap<String, ByteString> =
-            serde_json::from_value(secret["data"].clone()).unwrap();
+        let data: BTreeMap<String, ByteString> = serde_json::from_value(secret["data"].clone()).unwrap();
         let whole = token.whole();
         let (id, hidden) = whole.split_once('.').unwrap();
         for (key, value) in [
@@ -253,8 +240,7 @@ mod tests {
             let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
             assert!(id.bytes().chain(secret.bytes()).all(plain), "{}", **token);
         }
-        let all: std::collections::BTreeSet<_> =
-            tokens.iter().map(|token| token.as_str()).collect();
+        let all: std::collections::BTreeSet<_> = tokens.iter().map(|token| token.as_str()).collect();
         assert_eq!(all.len(), tokens.len());
         // All letters occur: 1100 draws miss a given one once in 10^13.
         let used: std::collections::BTreeSet<_> = tokens.iter().flat_map(|t| t.bytes()).collect();

@@ -188,8 +188,7 @@ pub fn overview(world: &TrustState) -> DeliveryOverview {
         let silent = world.silence_reason(node);
         let mut wanted = BTreeSet::new();
         for source in &reported.status.sources {
-            let look =
-                SourceInspection { world, node, reported, source, silent: silent.as_deref() };
+            let look = SourceInspection { world, node, reported, source, silent: silent.as_deref() };
             look.sort(&mut all, &mut wanted, &mut overview.unmatched);
         }
         for name in &wanted {
@@ -340,10 +339,7 @@ fn source_signer(source: &NodeTrustSource) -> String {
     }
 }
 
-fn delivery_entry<'a>(
-    all: &'a mut BTreeMap<String, BundleDelivery>,
-    name: &str,
-) -> &'a mut BundleDelivery {
+fn delivery_entry<'a>(all: &'a mut BTreeMap<String, BundleDelivery>, name: &str) -> &'a mut BundleDelivery {
     let absent = || BundleDelivery { name: name.to_owned(), ..BundleDelivery::default() };
     all.entry(name.to_owned()).or_insert_with(absent)
 }
@@ -404,8 +400,7 @@ impl TrustState {
         let mut overview = DeliveryOverview::default();
         let cut = self.reports.iter().filter(|(_, report)| report.status.more_sources > 0);
         overview.unreported = cut.map(|(node, _)| UnreportedNode::new(node, CUT)).collect();
-        for (node, state) in self.nodes.iter().filter(|(node, _)| !self.reports.contains_key(*node))
-        {
+        for (node, state) in self.nodes.iter().filter(|(node, _)| !self.reports.contains_key(*node)) {
             match state.ours {
                 true => overview.unreported.push(UnreportedNode::new(node, NO_REPORT)),
                 false => overview.agentless.push(node.clone()),

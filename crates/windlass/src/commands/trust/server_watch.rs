@@ -15,9 +15,7 @@ use windlass_node::node_status::object::is_reported_by_windlass;
 use windlass_node::trust::object;
 use windlass_node::volume::trust_anchors::TrustBundle;
 use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
-use windlass_runtime::watch::{
-    ObjectWatch, RelistBuffer, SnapshotEvent, WatchError, WatchErrorKind,
-};
+use windlass_runtime::watch::{ObjectWatch, RelistBuffer, SnapshotEvent, WatchError, WatchErrorKind};
 
 use super::delivery::{NodeReport, NodeState, TrustState};
 use crate::commands::{api_client, print};

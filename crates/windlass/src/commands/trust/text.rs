@@ -6,8 +6,8 @@ use time::OffsetDateTime;
 use windlass_api::age::age;
 
 use super::delivery::{
-    BundleDelivery, CarriedContent, DeliveryOverview, DeliveryShortfall, NodeVolumes,
-    UnreportedNode, VolumeGroup,
+    BundleDelivery, CarriedContent, DeliveryOverview, DeliveryShortfall, NodeVolumes, UnreportedNode,
+    VolumeGroup,
 };
 use crate::cli::OutputFormat;
 use crate::commands::print;
@@ -20,18 +20,13 @@ const SOME: usize = 3;
 const DIGITS: usize = 12;
 
 /// Lists all bundles, one per line.
-pub fn list(
-    overview: &DeliveryOverview,
-    format: Option<OutputFormat>,
-    now: OffsetDateTime,
-) -> String {
+pub fn list(overview: &DeliveryOverview, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
     let deliveries = &overview.deliveries;
     if format == Some(OutputFormat::Name) {
         return deliveries.iter().map(|delivery| print::word(&delivery.name) + "\n").collect();
     }
     let wide = format == Some(OutputFormat::Wide);
-    let mut head =
-        vec!["NAME", "GENERATION", "CERTIFICATES", "NODES", "DELIVERED", "MISSING", "STATE"];
+    let mut head = vec!["NAME", "GENERATION", "CERTIFICATES", "NODES", "DELIVERED", "MISSING", "STATE"];
     if wide {
         head.extend(["LEFTOVER", "SIGNER", "DIGEST"]);
     }
@@ -86,11 +81,7 @@ pub fn bundle_details(
     match lacking.len() {
         0 if !delivery.exists => {}
         0 => text.push_str(&format!("{}\n", delivery_summary(delivery))),
-        _ => text.push_str(&format!(
-            "{}:\n{}",
-            delivery_summary(delivery),
-            nodes(lacking, format, now)
-        )),
+        _ => text.push_str(&format!("{}:\n{}", delivery_summary(delivery), nodes(lacking, format, now))),
     }
     if !leftover.is_empty() {
         let have = node_count_text(leftover.len());
@@ -334,15 +325,11 @@ mod tests {
     #[test]
     fn lacking_nodes_are_listed_with_reasons() {
         let old = CarriedContent::Bundle { generation: 2, digest: "sha256:1".into() };
-        let other =
-            CarriedContent::Bundle { generation: 0, digest: "sha256:0123456789abcdef".into() };
+        let other = CarriedContent::Bundle { generation: 0, digest: "sha256:0123456789abcdef".into() };
         let names = ["ns/a/v", "ns/b/v", "ns/c/v", "ns/d/v"];
         let two = delivery(
             vec![
-                lacking(
-                    node_volumes("n1", old, &names, 1000, "no\ndisk"),
-                    DeliveryShortfall::Blocked,
-                ),
+                lacking(node_volumes("n1", old, &names, 1000, "no\ndisk"), DeliveryShortfall::Blocked),
                 lacking(
                     node_volumes("n2", CarriedContent::Unknown, &["host/x"], 0, ""),
                     DeliveryShortfall::Stale,
@@ -365,25 +352,16 @@ n3     0123456789ab   host/x    5m
         );
         let wide = bundle_details(&two, &empty_overview(), Some(OutputFormat::Wide), NOW);
         assert!(wide.contains("ns/d/v and 1,000 more"), "{wide}");
-        assert_eq!(
-            bundle_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW),
-            "n1\nn2\nn3\n"
-        );
+        assert_eq!(bundle_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW), "n1\nn2\nn3\n");
         let have = carrier_details(&two, &empty_overview(), None, NOW);
         assert!(have.starts_with("1 node still has a:b:c:\nNODE"), "{have}");
         assert_eq!(carrier_details(&two, &empty_overview(), Some(OutputFormat::Name), NOW), "n3\n");
         let all = delivery(Vec::new(), Vec::new());
         let good = bundle_details(&all, &empty_overview(), None, NOW);
         assert!(good.ends_with("\n5,000 of 5,000 nodes have it\n"), "{good}");
-        assert_eq!(
-            carrier_details(&all, &empty_overview(), None, NOW),
-            "no node has a:b:c any more\n"
-        );
+        assert_eq!(carrier_details(&all, &empty_overview(), None, NOW), "no node has a:b:c any more\n");
         let single = BundleDelivery { nodes: 1, have: 1, ..all };
-        assert!(
-            bundle_details(&single, &empty_overview(), None, NOW)
-                .ends_with("\n1 of 1 node has it\n")
-        );
+        assert!(bundle_details(&single, &empty_overview(), None, NOW).ends_with("\n1 of 1 node has it\n"));
         let gone = BundleDelivery { exists: false, nodes: 0, have: 0, ..two };
         let gone = BundleDelivery { lacking: Vec::new(), ..gone };
         let deleted = bundle_details(&gone, &empty_overview(), None, NOW);
@@ -395,10 +373,8 @@ n3     0123456789ab   host/x    5m
 
     #[test]
     fn notes_about_all_bundles_come_last() {
-        let blocked =
-            node_volumes("n8", CarriedContent::Unknown, &["host/x"], 0, "no bundle matches name=y");
-        let unreported =
-            UnreportedNode { node: "n9".into(), message: "agent has not reported".into() };
+        let blocked = node_volumes("n8", CarriedContent::Unknown, &["host/x"], 0, "no bundle matches name=y");
+        let unreported = UnreportedNode { node: "n9".into(), message: "agent has not reported".into() };
         let overview = DeliveryOverview {
             unmatched: vec![lacking(blocked, DeliveryShortfall::Blocked)],
             unreported: vec![unreported],
@@ -428,8 +404,7 @@ n9     agent has not reported
 
     #[test]
     fn all_of_them_in_a_table() {
-        let one =
-            || delivery(vec![node_volumes("n1", CarriedContent::Nothing, &[], 0, "")], Vec::new());
+        let one = || delivery(vec![node_volumes("n1", CarriedContent::Nothing, &[], 0, "")], Vec::new());
         let unused = BundleDelivery { name: "x".into(), exists: true, ..BundleDelivery::default() };
         let listed = |deliveries| DeliveryOverview { deliveries, ..DeliveryOverview::default() };
         assert_eq!(
@@ -445,10 +420,7 @@ x       0            0              0       0           0         unused
             overview_summary(&listed(vec![one()]), false),
             "4,999 of 5,000 nodes have it; 1 node lacks it"
         );
-        assert_eq!(
-            overview_summary(&listed(vec![one(), one()]), false),
-            "0 of 2 bundles delivered"
-        );
+        assert_eq!(overview_summary(&listed(vec![one(), one()]), false), "0 of 2 bundles delivered");
         let many = (0..12).map(|i| format!("n{i}")).collect::<Vec<_>>();
         let said = agentless(&many);
         assert!(said.starts_with("no NodeTrust report from 12 nodes: n0, n1, "), "{said}");

@@ -25,8 +25,7 @@ impl RevisionBounds {
     pub fn new(history: &ChaosHistory, timeline: &StoreTimeline<'_>) -> Self {
         let mut seen = Vec::new();
         let mut asked = Vec::new();
-        let places: HashMap<_, _> =
-            writes::contents(timeline, CONFIG_MAPS).into_iter().rev().collect();
+        let places: HashMap<_, _> = writes::contents(timeline, CONFIG_MAPS).into_iter().rev().collect();
         for operation in &history.operations {
             let shown = match &operation.outcome {
                 OperationOutcome::Written(revision) => Some(*revision),
@@ -37,9 +36,7 @@ impl RevisionBounds {
             seen.extend(shown.map(|shown| (operation.via, operation.end, shown)));
             let stored = match (&operation.outcome, operation.request.written_content()) {
                 (OperationOutcome::Written(revision), _) => Some(*revision),
-                (OperationOutcome::Unknown { .. }, Some((_, content))) => {
-                    places.get(content).copied()
-                }
+                (OperationOutcome::Unknown { .. }, Some((_, content))) => places.get(content).copied(),
                 _ => None,
             };
             asked.extend(stored.map(|stored| (operation.start, stored)));
@@ -60,10 +57,7 @@ impl RevisionBounds {
         by_server.remove(&RequestRoute::Balancer);
         Self {
             seen: RevisionPeaks::new(seen.into_iter().map(|(_, time, revision)| (time, revision))),
-            by_server: by_server
-                .into_iter()
-                .map(|(via, seen)| (via, RevisionPeaks::new(seen)))
-                .collect(),
+            by_server: by_server.into_iter().map(|(via, seen)| (via, RevisionPeaks::new(seen))).collect(),
             asked,
         }
     }

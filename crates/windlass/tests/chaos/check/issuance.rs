@@ -40,10 +40,7 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
             approved |= now_approved;
         }
         if approved && key.starts_with(BY_HAND) && !has_approval(history, key) {
-            verdict.report_violation(
-                ConsistencyRule::IssuedIfApproved,
-                format!("nobody approved {key}"),
-            );
+            verdict.report_violation(ConsistencyRule::IssuedIfApproved, format!("nobody approved {key}"));
         }
     }
     if history.rest.is_empty() {
@@ -57,10 +54,7 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
         };
         let last = timeline.spans(key).last().and_then(|span| span.content);
         if key.starts_with(REQUESTS) && last.is_none_or(|content| read(content).1.is_empty()) {
-            verdict.report_violation(
-                ConsistencyRule::IssuedAtLast,
-                format!("{key} is {last:?} in the end"),
-            );
+            verdict.report_violation(ConsistencyRule::IssuedAtLast, format!("{key} is {last:?} in the end"));
         }
     }
 }
@@ -68,12 +62,7 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
 /// Returns whether a client requested the approval and was not refused.
 fn has_approval(history: &ChaosHistory, approved: &str) -> bool {
     history.operations.iter().any(|operation| {
-        let asked =
-            matches!(&operation.request, OperationRequest::Update { key, .. } if key == approved);
-        asked
-            && matches!(
-                operation.outcome,
-                OperationOutcome::Written(_) | OperationOutcome::Unknown { .. }
-            )
+        let asked = matches!(&operation.request, OperationRequest::Update { key, .. } if key == approved);
+        asked && matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Unknown { .. })
     })
 }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::{CheckResult, ConsistencyRule};
 use crate::history::{
-    ChaosHistory, InjectedFault, OperationOutcome, OperationRequest, ReadVersion,
-    RecordedOperation, Time,
+    ChaosHistory, InjectedFault, OperationOutcome, OperationRequest, ReadVersion, RecordedOperation, Time,
 };
 
 /// Maximum time without successful writes while etcd elects another leader.
@@ -91,8 +90,7 @@ pub fn table(history: &ChaosHistory) -> String {
 }
 
 fn succeeded(operation: &RecordedOperation) -> Option<Time> {
-    let done =
-        matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Deleted);
+    let done = matches!(operation.outcome, OperationOutcome::Written(_) | OperationOutcome::Deleted);
     done.then_some(operation.end)
 }
 
@@ -119,16 +117,12 @@ fn without_quorum(operation: &RecordedOperation) -> Option<String> {
         OperationRequest::Get { version: ReadVersion::Any, .. }
             | OperationRequest::List { version: ReadVersion::Any, .. }
     );
-    let answered = !matches!(
-        operation.outcome,
-        OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. }
-    );
+    let answered =
+        !matches!(operation.outcome, OperationOutcome::Refused { .. } | OperationOutcome::Unknown { .. });
     let exact = matches!(
         &operation.request,
-        OperationRequest::List {
-            version: ReadVersion::Exact(_) | ReadVersion::NotOlderThan(_),
-            ..
-        } | OperationRequest::Get { version: ReadVersion::NotOlderThan(_), .. }
+        OperationRequest::List { version: ReadVersion::Exact(_) | ReadVersion::NotOlderThan(_), .. }
+            | OperationRequest::Get { version: ReadVersion::NotOlderThan(_), .. }
     );
     (!exact && any != answered).then(|| format!("without a quorum: {operation:?}"))
 }

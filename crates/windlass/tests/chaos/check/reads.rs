@@ -4,8 +4,7 @@ use super::bounds::RevisionBounds;
 use super::timeline::{StateSpan, StoreTimeline, apply};
 use super::{CONFIG_MAPS, CheckResult, ConsistencyRule, REQUESTS};
 use crate::history::{
-    ChaosHistory, Objects, OperationOutcome, OperationRequest, ReadVersion, RecordedOperation,
-    Revision,
+    ChaosHistory, Objects, OperationOutcome, OperationRequest, ReadVersion, RecordedOperation, Revision,
 };
 
 pub fn check(
@@ -109,10 +108,8 @@ fn check_list_revision(
 ) {
     let (rule, floor) = floor(operation, bounds);
     if shown < floor {
-        verdict.report_violation(
-            rule,
-            format!("{} is older than {floor}", operation_summary(operation, shown)),
-        );
+        verdict
+            .report_violation(rule, format!("{} is older than {floor}", operation_summary(operation, shown)));
     }
     if let OperationRequest::List { version: ReadVersion::Exact(wanted), .. } = &operation.request
         && shown != *wanted
@@ -143,10 +140,9 @@ fn floor(operation: &RecordedOperation, bounds: &RevisionBounds) -> (Consistency
     };
     match version {
         ReadVersion::Newest => (ConsistencyRule::ReadsAreFresh, bounds.floor(operation.start)),
-        ReadVersion::Any => (
-            ConsistencyRule::ServersDoNotGoBack,
-            bounds.server_floor(operation.via, operation.start),
-        ),
+        ReadVersion::Any => {
+            (ConsistencyRule::ServersDoNotGoBack, bounds.server_floor(operation.via, operation.start))
+        }
         ReadVersion::NotOlderThan(wanted) => (ConsistencyRule::ReadsAreFresh, wanted),
         ReadVersion::Exact(_) => (ConsistencyRule::ReadsAreTrue, 0),
     }

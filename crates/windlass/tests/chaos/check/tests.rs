@@ -2,9 +2,9 @@
 
 use super::{CONFIG_MAPS, ConsistencyRule, REQUESTS, check};
 use crate::history::{
-    ChaosHistory, Content, FinalState, InjectedFault, ListedObject, Objects, ObservedEvent,
-    OperationOutcome, OperationRequest, ReadVersion, RecordedOperation, RecordedWatch,
-    RequestRoute, Revision, StoreChange, Time, WatchEnd, WatchEventKind, WatchStart,
+    ChaosHistory, Content, FinalState, InjectedFault, ListedObject, Objects, ObservedEvent, OperationOutcome,
+    OperationRequest, ReadVersion, RecordedOperation, RecordedWatch, RequestRoute, Revision, StoreChange,
+    Time, WatchEnd, WatchEventKind, WatchStart,
 };
 
 const A: &str = "configmaps/a";
@@ -16,19 +16,8 @@ fn change(revision: Revision, key: &str, content: Option<&str>) -> StoreChange {
 }
 
 /// Returns an operation that takes five units of time.
-fn operation(
-    start: Time,
-    request: OperationRequest,
-    outcome: OperationOutcome,
-) -> RecordedOperation {
-    RecordedOperation {
-        client: 1,
-        via: RequestRoute::Server(0),
-        start,
-        end: start + 5,
-        request,
-        outcome,
-    }
+fn operation(start: Time, request: OperationRequest, outcome: OperationOutcome) -> RecordedOperation {
+    RecordedOperation { client: 1, via: RequestRoute::Server(0), start, end: start + 5, request, outcome }
 }
 
 fn create(key: &str, content: &str) -> OperationRequest {
@@ -204,13 +193,9 @@ const WRITES: &[ViolationCase] = &[
     ("an acknowledged write is not stored", ConsistencyRule::AcknowledgedIsStored, |h| {
         h.changes.retain(|change| change.revision != 5);
     }),
-    (
-        "an acknowledged write is stored as something else",
-        ConsistencyRule::AcknowledgedIsStored,
-        |h| {
-            h.operations[UPDATED].request = update(A, "zwei", 2);
-        },
-    ),
+    ("an acknowledged write is stored as something else", ConsistencyRule::AcknowledgedIsStored, |h| {
+        h.operations[UPDATED].request = update(A, "zwei", 2);
+    }),
     ("two were told the same revision", ConsistencyRule::AcknowledgedIsStored, |h| {
         let twice = h.operations[UPDATED].clone();
         h.operations.push(twice);
@@ -228,14 +213,10 @@ const WRITES: &[ViolationCase] = &[
     ("a value that nobody wrote is stored", ConsistencyRule::StoredWasAskedFor, |h| {
         h.changes.push(change(12, B, Some("nobody")));
     }),
-    (
-        "a write is stored twice, and so an object comes back",
-        ConsistencyRule::StoredWasAskedFor,
-        |h| {
-            h.changes.insert(4, change(8, B, None));
-            h.changes.push(change(12, B, Some("three")));
-        },
-    ),
+    ("a write is stored twice, and so an object comes back", ConsistencyRule::StoredWasAskedFor, |h| {
+        h.changes.insert(4, change(8, B, None));
+        h.changes.push(change(12, B, Some("three")));
+    }),
     ("a deletion that nobody asked for", ConsistencyRule::StoredWasAskedFor, |h| {
         h.changes.push(change(12, B, None));
     }),
@@ -249,14 +230,10 @@ const WRITES: &[ViolationCase] = &[
         let operation = &mut h.operations[UPDATED];
         (operation.start, operation.end) = (85, 89);
     }),
-    (
-        "an unanswered write is stored before it was asked for",
-        ConsistencyRule::RevisionsGrow,
-        |h| {
-            let operation = &mut h.operations[LOST];
-            (operation.start, operation.end) = (115, 118);
-        },
-    ),
+    ("an unanswered write is stored before it was asked for", ConsistencyRule::RevisionsGrow, |h| {
+        let operation = &mut h.operations[LOST];
+        (operation.start, operation.end) = (115, 118);
+    }),
 ];
 
 const READS: &[ViolationCase] = &[
@@ -326,12 +303,8 @@ const WATCHES: &[ViolationCase] = &[
         h.watches[1].told.insert(0, observed_event(91, 6, deleted(A, "two")));
     }),
     ("in another order", ConsistencyRule::WatchOrdered, |h| h.watches[0].told.swap(3, 4)),
-    ("another value", ConsistencyRule::WatchTrue, |h| {
-        h.watches[0].told[1].news = modified(A, "zwei")
-    }),
-    ("another object", ConsistencyRule::WatchTrue, |h| {
-        h.watches[0].told[1].news = modified(B, "two")
-    }),
+    ("another value", ConsistencyRule::WatchTrue, |h| h.watches[0].told[1].news = modified(A, "zwei")),
+    ("another object", ConsistencyRule::WatchTrue, |h| h.watches[0].told[1].news = modified(B, "two")),
     ("a change called a creation", ConsistencyRule::WatchTrue, |h| {
         h.watches[0].told[1].news = added(A, "two");
     }),
@@ -346,26 +319,18 @@ const WATCHES: &[ViolationCase] = &[
         h.watches[2].told.remove(0);
     }),
     ("a beginning that is stale", ConsistencyRule::ReadsAreFresh, |h| {
-        h.watches[2].told = vec![
-            observed_event(86, 5, added(B, "three")),
-            observed_event(87, 6, WatchEventKind::InitialEnd),
-        ];
+        h.watches[2].told =
+            vec![observed_event(86, 5, added(B, "three")), observed_event(87, 6, WatchEventKind::InitialEnd)];
         h.watches[2].start = 100;
     }),
-    ("a bookmark before its time", ConsistencyRule::WatchBookmarks, |h| {
-        h.watches[0].told[2].version = 5
-    }),
-    ("a bookmark that goes back", ConsistencyRule::WatchBookmarks, |h| {
-        h.watches[0].told[2].version = 2
-    }),
+    ("a bookmark before its time", ConsistencyRule::WatchBookmarks, |h| h.watches[0].told[2].version = 5),
+    ("a bookmark that goes back", ConsistencyRule::WatchBookmarks, |h| h.watches[0].told[2].version = 2),
     ("resumed too late", ConsistencyRule::WatchResumed, |h| {
         h.watches[1].from = WatchStart::Revision(7);
         h.watches[1].told.remove(0);
     }),
     ("ended before the end", ConsistencyRule::WatchResumed, |h| h.watches[1].told.clear()),
-    ("never resumed after 410", ConsistencyRule::WatchResumed, |h| {
-        h.watches[1].end = WatchEnd::Gone
-    }),
+    ("never resumed after 410", ConsistencyRule::WatchResumed, |h| h.watches[1].end = WatchEnd::Gone),
     ("told before it was asked for", ConsistencyRule::NothingFromTheFuture, |h| {
         h.watches[0].told[3].at = 39;
         h.watches[0].told[2].at = 39;
@@ -430,8 +395,7 @@ fn whatever_goes_wrong_is_found() {
         let mut history = good();
         spoil(&mut history);
         let verdict = check(&history);
-        let blamed: Vec<ConsistencyRule> =
-            verdict.violations.iter().map(|found| found.rule).collect();
+        let blamed: Vec<ConsistencyRule> = verdict.violations.iter().map(|found| found.rule).collect();
         assert!(blamed.contains(&rule), "{what}: {rule:?} expected\n{}", verdict.report());
     }
 }

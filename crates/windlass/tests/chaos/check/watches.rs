@@ -7,8 +7,8 @@ use super::reads::difference;
 use super::timeline::StoreTimeline;
 use super::{CheckResult, ConsistencyRule};
 use crate::history::{
-    ChaosHistory, ListedObject, Objects, ObservedEvent, RecordedWatch, Revision, StoreChange,
-    WatchEnd, WatchEventKind, WatchStart,
+    ChaosHistory, ListedObject, Objects, ObservedEvent, RecordedWatch, Revision, StoreChange, WatchEnd,
+    WatchEventKind, WatchStart,
 };
 
 pub fn check(
@@ -47,8 +47,7 @@ pub fn check(
         };
         let missing = timeline.between(&watch.resource, *position, Revision::MAX).next();
         if let Some(missing) = missing {
-            let what =
-                format!("{} ended at {position} and never told {missing:?}", watch_summary(watch));
+            let what = format!("{} ended at {position} and never told {missing:?}", watch_summary(watch));
             verdict.report_violation(ConsistencyRule::WatchResumed, what);
         }
     }
@@ -78,27 +77,20 @@ fn check_watch(
         }
         let bookmark = is_bookmark(told);
         if told.version < position || (told.version == position && !bookmark) {
-            let same =
-                |other: &&ObservedEvent| other.version == told.version && !is_bookmark(other);
+            let same = |other: &&ObservedEvent| other.version == told.version && !is_bookmark(other);
             let known = watch.told.iter().filter(same).count() > 1;
             let rule = match (bookmark, known || told.version == position) {
                 (true, _) => ConsistencyRule::WatchBookmarks,
                 (false, true) => ConsistencyRule::WatchUnique,
                 (false, false) => ConsistencyRule::WatchOrdered,
             };
-            verdict.report_violation(
-                rule,
-                format!("{}: {told:?} after {position}", watch_summary(watch)),
-            );
+            verdict.report_violation(rule, format!("{}: {told:?} after {position}", watch_summary(watch)));
             continue;
         }
         let upto = if bookmark { told.version } else { told.version - 1 };
         if let Some(missing) = timeline.between(&watch.resource, position, upto).next() {
-            let rule = if bookmark {
-                ConsistencyRule::WatchBookmarks
-            } else {
-                ConsistencyRule::WatchComplete
-            };
+            let rule =
+                if bookmark { ConsistencyRule::WatchBookmarks } else { ConsistencyRule::WatchComplete };
             let what = format!("{}: {told:?} was told, but not {missing:?}", watch_summary(watch));
             verdict.report_violation(rule, what);
         }
@@ -116,11 +108,7 @@ fn is_bookmark(told: &ObservedEvent) -> bool {
     matches!(told.news, WatchEventKind::Bookmark | WatchEventKind::InitialEnd)
 }
 
-fn matches_change(
-    told: &ObservedEvent,
-    change: Option<&StoreChange>,
-    timeline: &StoreTimeline<'_>,
-) -> bool {
+fn matches_change(told: &ObservedEvent, change: Option<&StoreChange>, timeline: &StoreTimeline<'_>) -> bool {
     let Some(change) = change else { return false };
     let before = timeline.before(&change.key, change.revision).map(|(_, content)| content);
     match &told.news {
@@ -160,14 +148,12 @@ fn check_initial_events<'a>(
     }
     let stored = timeline.state(&watch.resource, bookmark.version);
     if shown != stored {
-        let what =
-            format!("{} begins wrongly: {}", watch_summary(watch), difference(&shown, &stored));
+        let what = format!("{} begins wrongly: {}", watch_summary(watch), difference(&shown, &stored));
         verdict.report_violation(ConsistencyRule::WatchTrue, what);
     }
     let floor = bounds.floor(watch.start);
     if bookmark.version < floor {
-        let what =
-            format!("{} begins at {}, before {floor}", watch_summary(watch), bookmark.version);
+        let what = format!("{} begins at {}, before {floor}", watch_summary(watch), bookmark.version);
         verdict.report_violation(ConsistencyRule::ReadsAreFresh, what);
     }
     Some((bookmark.version, rest))

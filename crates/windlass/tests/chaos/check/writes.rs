@@ -25,9 +25,8 @@ pub fn check(
         match &operation.outcome {
             OperationOutcome::Written(revision) => {
                 let change = timeline.change_at(*revision);
-                let same = change.is_some_and(|change| {
-                    change.key == key && change.content.as_ref() == Some(content)
-                });
+                let same = change
+                    .is_some_and(|change| change.key == key && change.content.as_ref() == Some(content));
                 if !same {
                     let what = format!("{operation:?} was acknowledged, stored is {change:?}");
                     verdict.report_violation(ConsistencyRule::AcknowledgedIsStored, what);

@@ -32,13 +32,7 @@ fn sources_by_name_and_by_signer() {
     // Targets follow changes of content and labels, creation and deletion.
     apply(volume_fixture::bundle("roots", &four));
     is("name", &[&four]);
-    scene.kubectl_ok(&[
-        "label",
-        "clustertrustbundle",
-        "example.com:hand:b",
-        "version=live",
-        "--overwrite",
-    ]);
+    scene.kubectl_ok(&["label", "clustertrustbundle", "example.com:hand:b", "version=live", "--overwrite"]);
     is("live", &[&two, &three]);
     scene.kubectl_ok(&["delete", "clustertrustbundle", "example.com:hand:a"]);
     is("live", &[&three]);
@@ -88,8 +82,8 @@ fn a_target_that_pods_have_as_a_file() {
     world.apply(&[bundle("roots", json!([{"inLine": two}]), unsigned)]);
     wait_for(|| {
         let found = admin.ok(&["get", "clustertrustbundles", "-o", "name"]);
-        let moved = found.lines().any(|line| line.ends_with("/roots"))
-            && !found.contains("example.com:hand:roots");
+        let moved =
+            found.lines().any(|line| line.ends_with("/roots")) && !found.contains("example.com:hand:roots");
         moved.then_some(()).ok_or(found)
     });
     admin.ok(&["delete", "bundle", "roots", "plain"]);
@@ -111,10 +105,7 @@ fn a_target_that_is_somebody_elses_is_left() {
     scene.apply(&volume_fixture::bundle("roots", &one).to_string());
     scene.bundle("roots", json!([{"inLine": two}]), json!({"clusterTrustBundle": {}}));
     let message = scene.failed("roots", "SyncClusterTrustBundleTargetFailed");
-    assert!(
-        message.starts_with("Failed to sync bundle ClusterTrustBundle \"roots\": "),
-        "{message}"
-    );
+    assert!(message.starts_with("Failed to sync bundle ClusterTrustBundle \"roots\": "), "{message}");
     let text = ["get", "clustertrustbundle", "roots", "-o", "jsonpath={.spec.trustBundle}"];
     assert_eq!(scene.kubectl_ok(&text), one);
     // It is written as soon as no other object has the name.

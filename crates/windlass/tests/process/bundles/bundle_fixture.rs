@@ -142,20 +142,12 @@ impl BundleFixture {
     }
 
     pub fn namespaces(&self) -> Vec<String> {
-        let all =
-            self.kubectl_ok(&["get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"]);
+        let all = self.kubectl_ok(&["get", "namespaces", "-o", "jsonpath={.items[*].metadata.name}"]);
         all.split_whitespace().map(str::to_owned).collect()
     }
 
     /// Waits until exactly these namespaces have targets, each with this text.
-    pub fn wait_for_targets(
-        &self,
-        namespaces: &[String],
-        kind: &str,
-        name: &str,
-        key: &str,
-        text: &str,
-    ) {
+    pub fn wait_for_targets(&self, namespaces: &[String], kind: &str, name: &str, key: &str, text: &str) {
         wait_for(|| {
             let found = self.list_named(kind, name);
             let places = found.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap());

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_pki::{
-    AltName, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue,
-    pem,
+    AltName, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue, pem,
 };
 
 use super::bundle_fixture::{BundleFixture, TRUST, authority, joined, root, wait_for};
@@ -61,8 +60,8 @@ fn invalid_certificates_are_reported() {
     assert_eq!(message, format!("Failed to build bundle sources: {place}: {found}"));
     stays("line");
     let secret = key.lines().nth(1).unwrap();
-    let told = scene.kubectl_ok(&["get", "bundle/secret", "-o", "yaml"])
-        + &scene.kubectl_ok(&["get", "events"]);
+    let told =
+        scene.kubectl_ok(&["get", "bundle/secret", "-o", "yaml"]) + &scene.kubectl_ok(&["get", "events"]);
     let log = scene.admin().server.place().log();
     assert!(!told.contains(secret) && !log.contains(secret), "{told}\n{log}");
 
@@ -88,8 +87,7 @@ fn missing_sources_are_reported() {
     scene.wait_for_targets_everywhere("configmaps", "lenient", KEY, &joined(&[&one, &two]));
 
     scene.kubectl_ok(&["delete", "configmap", "source", "-n", TRUST]);
-    let missing =
-        format!("failed to get ConfigMap {TRUST}/source: configmaps \"source\" not found");
+    let missing = format!("failed to get ConfigMap {TRUST}/source: configmaps \"source\" not found");
     let message = scene.failed("strict", "SourceNotFound");
     assert_eq!(message, format!("Bundle source was not found: {missing}"));
     scene.wait_for_targets_everywhere("configmaps", "strict", KEY, &joined(&[&one]));
@@ -144,12 +142,7 @@ fn secrets_that_must_not_be_read_or_written() {
     // Selecting one key works.
     let sources = json!([{"secret": {"name": "pair", "key": "tls.crt"}}]);
     scene.bundle("tls", sources, config_map());
-    scene.wait_for_targets_everywhere(
-        "configmaps",
-        "tls",
-        KEY,
-        &joined(&[&ca.certificate().to_pem()]),
-    );
+    scene.wait_for_targets_everywhere("configmaps", "tls", KEY, &joined(&[&ca.certificate().to_pem()]));
 
     // Secrets are written only if a flag allows it. Otherwise nothing of the Bundle is written.
     let both = json!({"configMap": {"key": KEY}, "secret": {"key": KEY}});
@@ -157,19 +150,13 @@ fn secrets_that_must_not_be_read_or_written() {
     let message = scene.failed("tls", "SecretTargetsDisabled");
     assert_eq!(message, "Bundle has Secret targets but the feature is disabled");
     assert!(scene.target_namespaces("secrets", "tls").is_empty());
-    scene.wait_for_targets_everywhere(
-        "configmaps",
-        "tls",
-        KEY,
-        &joined(&[&ca.certificate().to_pem()]),
-    );
+    scene.wait_for_targets_everywhere("configmaps", "tls", KEY, &joined(&[&ca.certificate().to_pem()]));
 }
 
 /// Returns a certificate with so many names that about thirty exceed the size limit of an object.
 fn long_certificate(number: usize) -> String {
     let (ca, key) = (authority("long"), PrivateKey::generate().unwrap());
-    let names = (0..700)
-        .map(|name| AltName::Dns(format!("{number}-{name}-{}.example.com", "x".repeat(40))));
+    let names = (0..700).map(|name| AltName::Dns(format!("{number}-{name}-{}.example.com", "x".repeat(40))));
     let now = OffsetDateTime::now_utc();
     let leaf = LeafTemplate {
         subject: Subject::new("long", &[]).unwrap(),
@@ -205,10 +192,7 @@ fn more_than_an_object_holds() {
                  is invalid: ";
     assert!(message.starts_with(words), "{message}");
     assert!(message.contains("Too long: may not be more than 1048576 bytes"), "{message}");
-    assert!(
-        message.contains(&format!("(and {} more: ", scene.namespaces().len() - 1)),
-        "{message}"
-    );
+    assert!(message.contains(&format!("(and {} more: ", scene.namespaces().len() - 1)), "{message}");
     scene.wait_for_targets_everywhere("configmaps", "big", KEY, &joined(&[&one]));
     scene.kubectl_ok(&["delete", "configmap", "part-1", "-n", TRUST]);
     scene.synced("big");
@@ -260,8 +244,7 @@ fn a_namespace_on_its_way_out() {
 
     scene.kubectl_ok(&["delete", "namespace", "going", "--wait=false"]);
     wait_until("the target is not gone", || {
-        (!scene.target_namespaces("configmaps", "roots").contains(&"going".to_owned()))
-            .then_some(())
+        (!scene.target_namespaces("configmaps", "roots").contains(&"going".to_owned())).then_some(())
     });
     scene.source("source", KEY, &two);
     let others = scene.namespaces().into_iter().filter(|name| name != "going").collect::<Vec<_>>();

@@ -66,8 +66,7 @@ fn stores(scene: &BundleFixture, name: &str) -> BTreeMap<String, Vec<u8>> {
 
 fn versions(scene: &BundleFixture, name: &str) -> BTreeMap<String, String> {
     let all = scene.list_named("configmaps", name);
-    let text =
-        |metadata: &serde_json::Value, field: &str| metadata[field].as_str().unwrap().to_owned();
+    let text = |metadata: &serde_json::Value, field: &str| metadata[field].as_str().unwrap().to_owned();
     all.iter()
         .map(|it| &it["metadata"])
         .map(|metadata| (text(metadata, "namespace"), text(metadata, "resourceVersion")))

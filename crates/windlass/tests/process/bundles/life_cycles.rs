@@ -73,9 +73,7 @@ fn life(target: &str, kind: &str, flags: &[&str]) {
     selectors_narrow(&scene, kind, &text);
 
     scene.kubectl_ok(&["delete", "bundle", NAME]);
-    wait_until("there are still targets", || {
-        scene.target_namespaces(kind, NAME).is_empty().then_some(())
-    });
+    wait_until("there are still targets", || scene.target_namespaces(kind, NAME).is_empty().then_some(()));
     // The sources stay.
     scene.kubectl_ok(&["get", "configmap", "my-org.net", "-n", TRUST]);
     scene.kubectl_ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
@@ -204,8 +202,7 @@ fn keys_are_renamed_and_metadata_is_kept() {
     scene.kubectl_ok(&["annotate", "configmap", "roots", "note-"]);
     wait_until("labels and annotations stay changed", || {
         let metadata = &scene.target("configmaps", "default", "roots")["metadata"];
-        let good =
-            metadata["labels"]["team"] == "trust" && metadata["annotations"]["note"] == "of all";
+        let good = metadata["labels"]["team"] == "trust" && metadata["annotations"]["note"] == "of all";
         good.then_some(())
     });
     // Without a target, only the contents of other owners remain, and the object is no longer a
@@ -238,9 +235,7 @@ fn disabling_secrets_leaves_no_orphans_untold() {
         "secret": null, "configMap": {"key": "ca.crt"}}}}),
     );
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&one]));
-    wait_until("there are orphans", || {
-        scene.target_namespaces("secrets", "roots").is_empty().then_some(())
-    });
+    wait_until("there are orphans", || scene.target_namespaces("secrets", "roots").is_empty().then_some(()));
 }
 
 #[test]

@@ -22,10 +22,8 @@ fn a_package_is_used_and_followed() {
     let path = place.path().join("package.json");
     let [one, two, own] = ["one", "two", "own"].map(root);
     write(&path, "1", &one);
-    let mut scene = BundleFixture::in_data_dir(
-        place,
-        &["--default-package-location", &path.display().to_string()],
-    );
+    let mut scene =
+        BundleFixture::in_data_dir(place, &["--default-package-location", &path.display().to_string()]);
     let sources = json!([{"useDefaultCAs": true}, {"inLine": own}]);
     scene.bundle("roots", sources, json!({"configMap": {"key": "ca.pem"}}));
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.pem", &joined(&[&one, &own]));

@@ -135,12 +135,10 @@ fn columns_explanations_and_definitions() {
     assert_eq!(described.matches("SourceNotFound").count(), 2, "{described}");
 
     let explained = scene.kubectl_ok(&["explain", "bundle.spec.sources"]);
-    for word in ["configMap", "secret", "inLine", "useDefaultCAs", "clusterTrustBundle", "optional"]
-    {
+    for word in ["configMap", "secret", "inLine", "useDefaultCAs", "clusterTrustBundle", "optional"] {
         assert!(explained.contains(word), "{word} in {explained}");
     }
-    let explained =
-        scene.kubectl_ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12.profile"]);
+    let explained = scene.kubectl_ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12.profile"]);
     assert!(explained.contains("FIELD: profile"), "{explained}");
 
     let definitions = issue::windlass_ok(scene.admin(), &["crds"]);

@@ -120,15 +120,12 @@ fn credentials(tokens: &CanaryTokens, needles: &mut CanaryStrings) -> Vec<Canary
         CanaryRequest::get(MAPS).header("authorization", format!("Basic {basic}")),
         CanaryRequest::get(MAPS).header("sec-websocket-protocol", protocol),
         CanaryRequest::get(MAPS).header("cookie", format!("session={cookie}")),
-        CanaryRequest::get(&format!("{MAPS}?token={query}&access_token={query}"))
-            .bearer(&tokens.admin),
+        CanaryRequest::get(&format!("{MAPS}?token={query}&access_token={query}")).bearer(&tokens.admin),
         CanaryRequest::get(&format!("{MAPS}?token={query}")),
         CanaryRequest::get(&format!("/nowhere/at/all?token={query}"))
             .bearer(&tokens.admin)
             .expect_status(404),
-        CanaryRequest::get(&format!("{MAPS}?limit=x&token={query}"))
-            .bearer(&tokens.admin)
-            .expect_status(400),
+        CanaryRequest::get(&format!("{MAPS}?limit=x&token={query}")).bearer(&tokens.admin).expect_status(400),
         impersonating(CanaryRequest::get(MAPS).bearer(&tokens.admin)),
         impersonating(CanaryRequest::get(MAPS).bearer(&tokens.alice)),
         impersonating(CanaryRequest::get(MAPS)).expect_status(403),
@@ -179,35 +176,25 @@ fn secrets(needles: &mut CanaryStrings) -> Vec<CanaryRequest> {
         CanaryRequest::post(SECRETS, &whole.replace("\"key\":", "key:"))
             .described_as("no quotes")
             .expect_status(400),
-        CanaryRequest::post(SECRETS, &plain)
-            .described_as("nothing but the value")
-            .expect_status(400),
-        CanaryRequest::post(SECRETS, &format!("\"{plain}\""))
-            .described_as("a string")
-            .expect_status(400),
+        CanaryRequest::post(SECRETS, &plain).described_as("nothing but the value").expect_status(400),
+        CanaryRequest::post(SECRETS, &format!("\"{plain}\"")).described_as("a string").expect_status(400),
         CanaryRequest::post(SECRETS, &whole.replace("Secret", "ConfigMap"))
             .described_as("another kind")
             .expect_status(400),
         CanaryRequest::yaml(SECRETS, &yaml).described_as("broken YAML").expect_status(400),
-        CanaryRequest::yaml(SECRETS, &format!("{{{plain}: ["))
-            .described_as("cut YAML")
-            .expect_status(400),
+        CanaryRequest::yaml(SECRETS, &format!("{{{plain}: [")).described_as("cut YAML").expect_status(400),
         CanaryRequest::yaml(SECRETS, &format!("key: !!int {plain}"))
             .described_as("YAML of a type")
             .expect_status(400),
-        CanaryRequest::post(SECRETS, &named("a", json!({"data": {"key": plain}})))
-            .described_as("not base64"),
+        CanaryRequest::post(SECRETS, &named("a", json!({"data": {"key": plain}}))).described_as("not base64"),
         CanaryRequest::post(SECRETS, &named("b", json!({"data": plain})))
             .described_as("no map")
             .expect_status(400),
-        CanaryRequest::post(SECRETS, &named("c", json!({"data": {"key": [plain]}})))
-            .expect_status(400),
+        CanaryRequest::post(SECRETS, &named("c", json!({"data": {"key": [plain]}}))).expect_status(400),
         CanaryRequest::post(SECRETS, &named("d", json!({"stringData": {"key": {"a": plain}}})))
             .expect_status(400),
-        CanaryRequest::post(SECRETS, &named("e", json!({"metadata": plain, "data": {}})))
-            .expect_status(400),
-        CanaryRequest::post(SECRETS, &named("f", json!({"data": {"not a key": encoded}})))
-            .expect_status(422),
+        CanaryRequest::post(SECRETS, &named("e", json!({"metadata": plain, "data": {}}))).expect_status(400),
+        CanaryRequest::post(SECRETS, &named("f", json!({"data": {"not a key": encoded}}))).expect_status(422),
         CanaryRequest::post(SECRETS, &named("Not A Name", json!({"data": {"k": encoded}})))
             .expect_status(422),
         CanaryRequest::post(&strict, &named("g", json!({"password": plain}))).expect_status(400),
@@ -244,8 +231,7 @@ fn keys(needles: &mut CanaryStrings) -> Vec<CanaryRequest> {
         CanaryRequest::post(MAPS, &map("data", json!({"not a key!": pem}))).expect_status(422),
         CanaryRequest::post(MAPS, &map("binaryData", json!({"key": pem}))).expect_status(400),
         CanaryRequest::post(MAPS, &map("data", json!({"key": [pem]}))).expect_status(400),
-        CanaryRequest::post(MAPS, &format!("{}{pem}", map("data", json!({"key": pem}))))
-            .expect_status(400),
+        CanaryRequest::post(MAPS, &format!("{}{pem}", map("data", json!({"key": pem})))).expect_status(400),
     ]
 }
 
@@ -276,8 +262,7 @@ fn patches(needles: &mut CanaryStrings) -> Vec<CanaryRequest> {
         CanaryRequest::patch(&at, "merge", &json!({"stringData": {"more": plain}})),
         CanaryRequest::patch(&at, "merge", &json!({"data": {"more": plain}})),
         CanaryRequest::patch(&at, "merge", &json!({"data": plain})),
-        CanaryRequest::patch(&at, "merge", &json!({"data": {"not a key": encoded}}))
-            .expect_status(422),
+        CanaryRequest::patch(&at, "merge", &json!({"data": {"not a key": encoded}})).expect_status(422),
         CanaryRequest::patch(&at, "strategic", &json!({"data": {"more": [plain]}})),
         CanaryRequest::patch(&at, "strategic", &json!({"data": plain})),
         CanaryRequest::patch(&at, "strategic", &json!({"data": {"$patch": plain}})),
@@ -286,40 +271,17 @@ fn patches(needles: &mut CanaryStrings) -> Vec<CanaryRequest> {
         CanaryRequest::patch(&at, "json", &op("replace", "/data/absent", &plain)),
         CanaryRequest::patch(&at, "json", &op("replace", "/data", &plain)),
         CanaryRequest::patch(&at, "json", &op("invent", "/data/key", &plain)),
-        CanaryRequest::patch(&at, "json", &json!([{"op": "add", "value": plain}]))
-            .expect_status(422),
-        CanaryRequest::patch(
-            &format!("{MAPS}/patched"),
-            "json",
-            &json!([{"op": "add", "value": plain}]),
-        ),
+        CanaryRequest::patch(&at, "json", &json!([{"op": "add", "value": plain}])).expect_status(422),
+        CanaryRequest::patch(&format!("{MAPS}/patched"), "json", &json!([{"op": "add", "value": plain}])),
         CanaryRequest::patch(&at, "json", &json!({"key": plain})),
         CanaryRequest::patch(&at, "json", &json!(plain)),
-        CanaryRequest::new(
-            Method::PATCH,
-            &at,
-            "application/merge-patch+json",
-            &format!("{{\"a\":{plain}"),
-        ),
+        CanaryRequest::new(Method::PATCH, &at, "application/merge-patch+json", &format!("{{\"a\":{plain}")),
         CanaryRequest::new(Method::PATCH, &at, "application/json-patch+json", &format!("[{plain}")),
-        CanaryRequest::new(
-            Method::PATCH,
-            &at,
-            "application/apply-patch+yaml",
-            &format!("a: [{plain}"),
-        ),
+        CanaryRequest::new(Method::PATCH, &at, "application/apply-patch+yaml", &format!("a: [{plain}")),
         CanaryRequest::post(SECRETS, &fixed.to_string()),
-        CanaryRequest::patch(
-            &format!("{SECRETS}/fixed"),
-            "merge",
-            &json!({"data": {"key": encoded + "="}}),
-        ),
-        CanaryRequest::patch(
-            &format!("{SECRETS}/fixed"),
-            "merge",
-            &json!({"stringData": {"x": plain}}),
-        )
-        .expect_status(422),
+        CanaryRequest::patch(&format!("{SECRETS}/fixed"), "merge", &json!({"data": {"key": encoded + "="}})),
+        CanaryRequest::patch(&format!("{SECRETS}/fixed"), "merge", &json!({"stringData": {"x": plain}}))
+            .expect_status(422),
     ]
 }
 
@@ -328,10 +290,8 @@ fn reviews(needles: &mut CanaryStrings) -> Vec<CanaryRequest> {
     let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
     vec![
         token_review(&token),
-        CanaryRequest::post(reviews, &json!({"spec": {"token": [token]}}).to_string())
-            .expect_status(400),
+        CanaryRequest::post(reviews, &json!({"spec": {"token": [token]}}).to_string()).expect_status(400),
         CanaryRequest::post(reviews, &json!({"spec": token}).to_string()).expect_status(400),
-        CanaryRequest::post(reviews, &format!("{{\"spec\":{{\"token\":\"{token}\""))
-            .expect_status(400),
+        CanaryRequest::post(reviews, &format!("{{\"spec\":{{\"token\":\"{token}\"")).expect_status(400),
     ]
 }

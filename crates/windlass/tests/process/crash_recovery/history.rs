@@ -157,8 +157,7 @@ impl CrashHistory {
             self.settled.push(life);
         }
         if self.present != *objects {
-            let lost =
-                self.present.iter().find(|(name, object)| objects.get(*name) != Some(object));
+            let lost = self.present.iter().find(|(name, object)| objects.get(*name) != Some(object));
             let extra = objects.iter().find(|(name, _)| !self.present.contains_key(*name));
             panic!("lost or changed: {lost:?}; came back or out of nothing: {extra:?}");
         }
@@ -179,18 +178,11 @@ impl CrashHistory {
                 let Some(told) = told.remove(&(life.name.as_str(), *change)) else {
                     panic!("{change:?} of {} was acknowledged and never told", life.name);
                 };
-                assert!(
-                    version.is_none_or(|version| version == told),
-                    "{change:?} of {life:?} at {told}"
-                );
+                assert!(version.is_none_or(|version| version == told), "{change:?} of {life:?} at {told}");
             }
             if let Some(change) = life.pending {
                 let happened = told.remove(&(life.name.as_str(), change));
-                assert!(
-                    happened.is_some(),
-                    "{change:?} of {} happened and was never told",
-                    life.name
-                );
+                assert!(happened.is_some(), "{change:?} of {} happened and was never told", life.name);
             }
         }
         assert_eq!(told, BTreeMap::new(), "told, but never happened");
@@ -205,9 +197,5 @@ fn assign_version(
     change: ObjectChange,
 ) {
     let owner = versions.entry(version).or_insert_with(|| (name.to_owned(), change));
-    assert_eq!(
-        (owner.0.as_str(), owner.1),
-        (name, change),
-        "version {version} was given out twice"
-    );
+    assert_eq!((owner.0.as_str(), owner.1), (name, change), "version {version} was given out twice");
 }

@@ -67,8 +67,7 @@ impl LoadWriter {
         }
         if deleted {
             life.pending = Some(ObjectChange::Delete);
-            let (status, answer) =
-                connection.request(Method::DELETE, &object, &Value::Null).await?;
+            let (status, answer) = connection.request(Method::DELETE, &object, &Value::Null).await?;
             assert_eq!(status, 200, "{answer}");
             life.acknowledge(ObjectChange::Delete, None);
         }
@@ -108,8 +107,7 @@ impl ResumingWatcher {
     }
 
     async fn read(&mut self, http: &HttpClient, until: Option<u64>) -> Result<(), BoxedError> {
-        let path =
-            format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={}", self.at);
+        let path = format!("{CONFIG_MAPS}?watch=1&allowWatchBookmarks=true&resourceVersion={}", self.at);
         let mut events = match http.watch(&path).await? {
             Ok(events) => events,
             Err(status) => panic!("a watch from {} was answered {status}", self.at),
@@ -130,12 +128,7 @@ impl ResumingWatcher {
             Some("MODIFIED") => WatchEventType::Modified,
             Some("DELETED") => WatchEventType::Deleted,
             Some("BOOKMARK") => {
-                assert!(
-                    version(object) >= self.at,
-                    "a bookmark at {} after {}",
-                    version(object),
-                    self.at
-                );
+                assert!(version(object) >= self.at, "a bookmark at {} after {}", version(object), self.at);
                 self.at = version(object);
                 return;
             }
@@ -146,12 +139,7 @@ impl ResumingWatcher {
         assert!(version > self.at, "{version} was sent after {}", self.at);
         self.at = version;
         if name(object).starts_with('w') {
-            self.seen.push(ObservedChange {
-                version,
-                kind,
-                name: name(object),
-                step: step(object),
-            });
+            self.seen.push(ObservedChange { version, kind, name: name(object), step: step(object) });
         }
     }
 }

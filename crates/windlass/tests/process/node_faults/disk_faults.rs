@@ -7,9 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use time::OffsetDateTime;
 use windlass_node::status_file::AgentStatus;
 
-use super::{
-    AgentProcess, NodeHome, assert_current_pair, start_server, subject_key, token, wait_until,
-};
+use super::{AgentProcess, NodeHome, assert_current_pair, start_server, subject_key, token, wait_until};
 use crate::kubectl::Kubectl;
 
 const HOUR: time::Duration = time::Duration::HOUR;
@@ -53,12 +51,7 @@ fn stop_fault_injection(agent: &AgentProcess) {
 }
 
 /// Asserts that the error is reported everywhere and that the agent uses its present certificate.
-async fn assert_disk_error_reported(
-    home: &NodeHome,
-    agent: &AgentProcess,
-    reason: &str,
-    words: &str,
-) {
+async fn assert_disk_error_reported(home: &NodeHome, agent: &AgentProcess, reason: &str, words: &str) {
     let before = subject_key(home.pair());
     home.wait_for_status(reason, |status| problem(status) == reason);
     let said = home.status_text();
@@ -70,9 +63,7 @@ async fn assert_disk_error_reported(
     let errors = metrics.lines().find_map(|line| line.strip_prefix(errors)).unwrap();
     assert!(errors.parse::<u64>().unwrap() > 0, "{metrics}");
     assert!(agent.log().contains(words), "{}", agent.log());
-    assert!(
-        subject_key(home.pair()) == before && home.pair().is_valid_at(OffsetDateTime::now_utc())
-    );
+    assert!(subject_key(home.pair()) == before && home.pair().is_valid_at(OffsetDateTime::now_utc()));
     home.wait_for_status("it is a node all the same", |status| status.server.registered);
 }
 

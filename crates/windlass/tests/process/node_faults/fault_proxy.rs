@@ -128,8 +128,7 @@ async fn forward(client: TcpStream, shared: &Arc<ProxyState>) {
         return;
     };
     reset(&client);
-    let ((from_client, to_client), (from_server, to_server)) =
-        (client.into_split(), server.into_split());
+    let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
     let flights = AtomicUsize::new(0);
     // Pinned, so that they stay open when they are blackholed.
     let mut there = pin!(pipe(from_client, to_server, shared, &flights, false));

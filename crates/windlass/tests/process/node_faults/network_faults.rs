@@ -49,11 +49,7 @@ struct NetworkTrial {
 
 impl NetworkTrial {
     /// Starts with a network that fails.
-    async fn start(
-        server: &TestServer,
-        token: &str,
-        (mode, after): (ProxyMode, ConnectionEnd),
-    ) -> Self {
+    async fn start(server: &TestServer, token: &str, (mode, after): (ProxyMode, ConnectionEnd)) -> Self {
         let home = NodeHome::new(server, &format!("{mode:?}-{after:?}").to_lowercase());
         let proxy = FaultProxy::start(server.address).await;
         home.write_bootstrap_kubeconfig(server, token, Some(proxy.address));
@@ -170,20 +166,12 @@ async fn join(server: &TestServer, trials: &[NetworkTrial]) {
     }
     for trial in trials {
         trial.recover("approval").await;
-        trial
-            .wait_for_certificate("approval", |client| {
-                client.activity.text.contains("to be signed")
-            })
-            .await;
+        trial.wait_for_certificate("approval", |client| client.activity.text.contains("to be signed")).await;
     }
 }
 
 /// They wait for the signer.
-async fn sign(
-    server: &TestServer,
-    trials: &[NetworkTrial],
-    flags: &[String],
-) -> ControllersProcess {
+async fn sign(server: &TestServer, trials: &[NetworkTrial], flags: &[String]) -> ControllersProcess {
     trials.iter().for_each(NetworkTrial::fail);
     let controllers = ControllersProcess::start(server, &server.kubeconfig(), "late", flags);
     for trial in trials {
@@ -210,15 +198,12 @@ async fn renew(server: &TestServer, trials: &[NetworkTrial]) {
             let what = format!("{node} does not renew");
             // A node with a pending request creates no other.
             wait_until_async(&what, async || {
-                let waits =
-                    |status: AgentStatus| status.certificates[0].activity.state == "Waiting";
+                let waits = |status: AgentStatus| status.certificates[0].activity.state == "Waiting";
                 trial.home.status().is_some_and(waits) || requests(server, node).await.len() > made
             })
             .await;
         } else {
-            trial
-                .wait_for_certificate("renewal", |client| client.activity.state != "Holding")
-                .await;
+            trial.wait_for_certificate("renewal", |client| client.activity.state != "Holding").await;
         }
         assert!(pair.is_valid_at(OffsetDateTime::now_utc()));
         trial.recover("renewal").await;

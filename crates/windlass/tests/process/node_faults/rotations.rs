@@ -174,8 +174,7 @@ async fn watch_certificate(
         let read = fs::read(&current).map_err(BoxedError::from);
         match read.and_then(|text| Ok(CertificateKeyPair::from_pem(&text)?)) {
             Ok(found) => identities.send_if_modified(|before| {
-                let same =
-                    |before: &Arc<CertificateKeyPair>| before.leaf().der() == found.leaf().der();
+                let same = |before: &Arc<CertificateKeyPair>| before.leaf().der() == found.leaf().der();
                 let changed = !before.as_ref().is_some_and(same);
                 if changed {
                     *before = Some(Arc::new(found));

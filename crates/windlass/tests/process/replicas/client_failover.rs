@@ -19,8 +19,7 @@ async fn acknowledged_writes_are_visible_on_the_other_server() {
     for round in 0..100 {
         let name = format!("object-{round}");
         let path = format!("{CONFIG_MAPS}/{name}");
-        let (status, made) =
-            one.request(Method::POST, CONFIG_MAPS, &config_map(&name)).await.unwrap();
+        let (status, made) = one.request(Method::POST, CONFIG_MAPS, &config_map(&name)).await.unwrap();
         assert_eq!(status, 201, "{made}");
         let (status, mut found) = two.request(Method::GET, &path, &Value::Null).await.unwrap();
         assert_eq!((status, &found), (200, &made));
@@ -172,16 +171,11 @@ async fn credentials_are_good_at_every_server() {
     let [a, b] = pair(&etcd);
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     a.http().request(Method::POST, accounts, json!({"metadata": {"name": "robot"}})).await;
-    let (status, token) = a
-        .http()
-        .request(Method::POST, &format!("{accounts}/robot/token"), json!({"spec": {}}))
-        .await;
+    let (status, token) =
+        a.http().request(Method::POST, &format!("{accounts}/robot/token"), json!({"spec": {}})).await;
     assert_eq!(status, 201, "{token}");
     let robot = b.http_as(token["status"]["token"].as_str().unwrap());
-    assert_eq!(
-        authenticated_user(&robot).await,
-        (201, json!("system:serviceaccount:default:robot"))
-    );
+    assert_eq!(authenticated_user(&robot).await, (201, json!("system:serviceaccount:default:robot")));
 
     let made = Command::new(env!("CARGO_BIN_EXE_windlass"))
         .args(["token", "create", "-o", "json", "--kubeconfig"])

@@ -29,9 +29,7 @@ impl Drop for ProcessGroup {
 /// Returns four digits that form free ports with a leading digit from 1 to 3. The kernel does not
 /// assign these by itself.
 fn digits() -> String {
-    let free = |digits: &String| {
-        (1..=3).all(|n| TcpListener::bind(format!("127.0.0.1:{n}{digits}")).is_ok())
-    };
+    let free = |digits: &String| (1..=3).all(|n| TcpListener::bind(format!("127.0.0.1:{n}{digits}")).is_ok());
     let mut tries = (0..1000).map(|_| format!("{:04}", rand::random_range(0..2700)));
     tries.find(free).unwrap()
 }

@@ -10,9 +10,7 @@ use hyper::Method;
 use serde_json::Value;
 use windlass_testkit::etcd::{EtcdCluster, MemberAddress as At};
 
-use super::shared_etcd::{
-    CONFIG_MAPS, command, config_map, etcd, expect_start_failure, launch, share,
-};
+use super::shared_etcd::{CONFIG_MAPS, command, config_map, etcd, expect_start_failure, launch, share};
 use crate::controllers;
 use crate::server::{PATIENCE, TestDataDir, lines, wait};
 
@@ -97,8 +95,7 @@ async fn etcd_and_its_servers_know_each_other_by_certificates() {
     share(first.place(), &place);
     let start = command("up", &place, &etcd, flags.iter().chain([&"--no-node".to_owned()]));
     let second = launch(place, start);
-    let (status, made) =
-        first.http().request(Method::POST, CONFIG_MAPS, config_map("shared")).await;
+    let (status, made) = first.http().request(Method::POST, CONFIG_MAPS, config_map("shared")).await;
     assert_eq!(status, 201, "{made}");
     let path = format!("{CONFIG_MAPS}/shared");
     assert_eq!(second.http().request(Method::GET, &path, Value::Null).await, (200, made));

@@ -6,8 +6,8 @@ use hyper::Method;
 use serde_json::Value;
 
 use super::shared_etcd::{
-    CONFIG_MAPS, SHARED, advice, command, config_map, etcd, expect_start_failure, launch, mode,
-    server, share, shell,
+    CONFIG_MAPS, SHARED, advice, command, config_map, etcd, expect_start_failure, launch, mode, server,
+    share, shell,
 };
 use crate::server::{PATIENCE, TestDataDir, lines, wait};
 
@@ -30,8 +30,7 @@ async fn a_new_server_says_what_it_needs_and_then_joins() {
         assert_eq!(mode(&place.data().join("pki").join(name)), wanted, "{name}");
     }
     let second = server(place, &etcd);
-    let (status, made) =
-        first.http().request(Method::POST, CONFIG_MAPS, config_map("shared")).await;
+    let (status, made) = first.http().request(Method::POST, CONFIG_MAPS, config_map("shared")).await;
     assert_eq!(status, 201, "{made}");
     let path = format!("{CONFIG_MAPS}/shared");
     assert_eq!(second.http().request(Method::GET, &path, Value::Null).await, (200, made));
@@ -48,8 +47,7 @@ fn differing_authorities_are_named_and_replaced_only_by_flag() {
         said.contains("Different files: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt in "),
         "{said}"
     );
-    let up =
-        expect_start_failure(command("up", &other, &etcd, ["--no-node", LISTEN[0], LISTEN[1]]));
+    let up = expect_start_failure(command("up", &other, &etcd, ["--no-node", LISTEN[0], LISTEN[1]]));
     assert!(
         up.contains("Different files: ca.crt, client-ca.crt, sa.pub, kubelet-serving-ca.crt in "),
         "{up}"

@@ -12,8 +12,7 @@ use crate::controllers::{ControllersProcess, REQUESTS, node_request, signing_fla
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 use crate::traffic::IssuanceTraffic;
 
-const LEASE: &str =
-    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
+const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 
 /// Waits until another process than `but` holds the lease; returns its identity.
 async fn leader(http: &HttpClient, but: Option<&str>) -> String {
@@ -70,8 +69,7 @@ async fn request_and_wait_for_certificate(http: &HttpClient, name: &str) {
     assert_eq!(status, 201, "{made}");
     let started = Instant::now();
     loop {
-        let (_, found) =
-            http.request(Method::GET, &format!("{REQUESTS}/{name}"), Value::Null).await;
+        let (_, found) = http.request(Method::GET, &format!("{REQUESTS}/{name}"), Value::Null).await;
         if found["status"]["certificate"].is_string() {
             return;
         }

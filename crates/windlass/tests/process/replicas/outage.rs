@@ -16,12 +16,7 @@ use crate::server::{ADMIN_TOKEN, PATIENCE};
 const BOUND: Duration = Duration::from_secs(10);
 
 /// Returns the status, `Retry-After` and body of a response.
-async fn response_parts(
-    http: &HttpClient,
-    method: Method,
-    path: &str,
-    body: &Value,
-) -> (u16, String, Value) {
+async fn response_parts(http: &HttpClient, method: Method, path: &str, body: &Value) -> (u16, String, Value) {
     let mut connection = http.connect().await.unwrap();
     let request = Request::builder()
         .method(method)
@@ -74,16 +69,13 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
 
     // It stays ready for some time, in which a cluster can elect a new leader.
     assert_eq!(health(&http, "/readyz").await, 200);
-    for path in [
-        format!("{CONFIG_MAPS}?resourceVersion=0"),
-        format!("{CONFIG_MAPS}/kept?resourceVersion=0"),
-    ] {
+    for path in [format!("{CONFIG_MAPS}?resourceVersion=0"), format!("{CONFIG_MAPS}/kept?resourceVersion=0")]
+    {
         let (status, found) = http.request(Method::GET, &path, Value::Null).await;
         assert_eq!(status, 200, "{found}");
         assert!(found.to_string().contains("kept"), "{found}");
     }
-    let write =
-        async { response_parts(&http, Method::POST, CONFIG_MAPS, &config_map("refused")).await };
+    let write = async { response_parts(&http, Method::POST, CONFIG_MAPS, &config_map("refused")).await };
     let read = async { response_parts(&http, Method::GET, CONFIG_MAPS, &Value::Null).await };
     let (written, read) = tokio::join!(write, read);
     for (status, retry, body) in [written, read] {
@@ -109,14 +101,8 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
     until_ready_is(&b.http(), 200).await;
     let (status, made) = b.http().request(Method::POST, CONFIG_MAPS, config_map("after")).await;
     assert_eq!(status, 201, "{made}");
-    assert_eq!(
-        http.request(Method::GET, &format!("{CONFIG_MAPS}/after"), Value::Null).await.0,
-        200
-    );
-    assert_eq!(
-        http.request(Method::GET, &format!("{CONFIG_MAPS}/refused"), Value::Null).await.0,
-        404
-    );
+    assert_eq!(http.request(Method::GET, &format!("{CONFIG_MAPS}/after"), Value::Null).await.0, 200);
+    assert_eq!(http.request(Method::GET, &format!("{CONFIG_MAPS}/refused"), Value::Null).await.0, 404);
     // The watch stayed open and missed nothing.
     let event = tokio::time::timeout(PATIENCE, events.next()).await;
     let event = event.expect("an event").unwrap().unwrap();

@@ -99,8 +99,7 @@ async fn coming_and_going(http: HttpClient, work: Arc<ClientProgress>) {
         let name = format!("new-{index}");
         let (status, made) = http.request(Method::POST, CONFIG_MAPS, config_map(&name)).await;
         assert_eq!(status, 201, "{made}");
-        let (status, found) =
-            http.request(Method::GET, &format!("{CONFIG_MAPS}/{name}"), Value::Null).await;
+        let (status, found) = http.request(Method::GET, &format!("{CONFIG_MAPS}/{name}"), Value::Null).await;
         assert_eq!((status, found), (200, made));
         work.record_created(name);
     }
@@ -186,11 +185,7 @@ fn kubectl(kubeconfig: &std::path::Path, work: &ClientProgress) {
 }
 
 /// Watches until all expected events were received, resuming where it was; no event is repeated.
-async fn watching(
-    http: HttpClient,
-    from: u64,
-    seen: Arc<Mutex<Vec<String>>>,
-) -> Result<(), BoxedError> {
+async fn watching(http: HttpClient, from: u64, seen: Arc<Mutex<Vec<String>>>) -> Result<(), BoxedError> {
     let mut last = from;
     loop {
         let path = format!("{CONFIG_MAPS}?watch=1&resourceVersion={last}");

@@ -44,9 +44,7 @@ async fn a_full_etcd_is_an_error_and_is_not_served() {
 
     let place = TestDataDir::new();
     let mut server = Command::new(env!("CARGO_BIN_EXE_windlass"));
-    server
-        .args(["server", "--listen", "127.0.0.1:0", &etcd_flag(&etcd), "--data-dir"])
-        .arg(place.data());
+    server.args(["server", "--listen", "127.0.0.1:0", &etcd_flag(&etcd), "--data-dir"]).arg(place.data());
     let mut server = server.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = wait(&mut server, Duration::from_secs(30));
     let _ = server.kill();

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use tempfile::TempDir;
 use windlass_store::{
-    EmbeddedOptions, EmbeddedStore, EtcdOptions, EtcdStore, KeyChange, Store, WritePrecondition,
-    WriteRequest,
+    EmbeddedOptions, EmbeddedStore, EtcdOptions, EtcdStore, KeyChange, Store, WritePrecondition, WriteRequest,
 };
 
 use super::*;

@@ -25,10 +25,7 @@ fn by_name_by_signer_and_missing() {
         signed_bundle("c", "canary", &other),
         pod_object("name", json!([bundle_source_by_name("roots")])),
         pod_object("labels", json!([selected(live)])),
-        pod_object(
-            "any",
-            json!([selected(json!({"labelSelector": {"matchExpressions": [either]}}))]),
-        ),
+        pod_object("any", json!([selected(json!({"labelSelector": {"matchExpressions": [either]}}))])),
         pod_object("optional", json!([optional(bundle_source_by_name("later"))])),
         pod_object("missing", json!([bundle_source_by_name("later")])),
     ]);
@@ -81,10 +78,7 @@ fn a_hundred_and_fifty_bundles_in_one_file() {
     world.create(&[signed_bundle("other", "other", &[back, front].concat().concat())]);
     let path = "/apis/certificates.k8s.io/v1/clustertrustbundles?labelSelector=version=live";
     world.kubectl_ok(&["delete", "--raw", path]);
-    assert_eq!(
-        world.kubectl_ok(&["get", "clustertrustbundles", "-l", "version=live", "-o", "name"]),
-        ""
-    );
+    assert_eq!(world.kubectl_ok(&["get", "clustertrustbundles", "-l", "version=live", "-o", "name"]), "");
     world.create(&[pod_object("second", all)]);
     world.wait_until_ready("second");
     for pod in ["first", "second"] {
@@ -139,10 +133,9 @@ fn bundles_change_and_go_after_the_start() {
 
     world.kubectl_ok(&["delete", "clustertrustbundle", gone]);
     wait_for_text(&file("optional"), "");
-    for (pod, end) in [
-        ("needed", "\"example.com:hand:gone\" not found"),
-        ("labels", "matched zero ClusterTrustBundles"),
-    ] {
+    for (pod, end) in
+        [("needed", "\"example.com:hand:gone\" not found"), ("labels", "matched zero ClusterTrustBundles")]
+    {
         let why = world.wait_until_not_ready(pod, "KeepingOldContent");
         assert!(why.ends_with(end), "{why}");
         assert_eq!(read(&file(pod)), one, "{pod}");

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::volume_fixture::{
-    VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_for_text,
-    wait_until,
+    VolumeFixture, anchor, bundle, bundle_source_by_name, pod_object, read, wait_for_text, wait_until,
 };
 
 const BAD_PATHS: [&str; 6] = ["../x", "/etc/x", "a/../../x", "..", "..data/x", "..x"];
@@ -127,8 +126,7 @@ fn paths_that_lead_out_are_refused() {
 fn links_that_somebody_put_there_lead_nowhere() {
     let world = VolumeFixture::start();
     let mut text = anchor();
-    world
-        .apply(&[bundle("roots", &text), pod_object("p", json!([bundle_source_by_name("roots")]))]);
+    world.apply(&[bundle("roots", &text), pod_object("p", json!([bundle_source_by_name("roots")]))]);
     world.wait_until_ready("p");
     let volume = world.volume("p");
     let file = volume.join("ca.pem");

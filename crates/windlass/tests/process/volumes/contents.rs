@@ -54,8 +54,7 @@ fn all_sources_with_their_modes_and_owners() {
     let mut shared = plain.clone();
     shared["metadata"]["name"] = json!("shared");
     shared["spec"]["securityContext"] = json!({"fsGroup": GROUP, "runAsUser": USER});
-    let map =
-        |greeting| object("ConfigMap", "map", json!({"greeting": greeting, "parting": "bye"}));
+    let map = |greeting| object("ConfigMap", "map", json!({"greeting": greeting, "parting": "bye"}));
     let root = geteuid().is_root();
     world.apply(&[
         bundle("roots", &text),
@@ -156,9 +155,8 @@ fn two_sources_that_want_the_same_path_are_told() {
     ]);
     for (pod, path) in [("both", "ca.pem"), ("below", "ca.pem/name")] {
         let why = world.wait_until_not_ready(pod, "FailedMount");
-        let expected = format!(
-            "MountVolume.SetUp failed for volume \"v\" : conflicting duplicate paths: {path}"
-        );
+        let expected =
+            format!("MountVolume.SetUp failed for volume \"v\" : conflicting duplicate paths: {path}");
         assert_eq!(why, expected, "{pod}");
         assert_eq!(world.failed_mounts(pod), [expected]);
         assert!(!world.volume(pod).join("..data").exists());

@@ -74,14 +74,10 @@ fn five_minutes_as_the_page_has_them() {
     let mut world = machine();
     start(&mut world);
     let tls = world.path().join("tls");
-    let status = world
-        .wait_for_agent_status("the volume has no files", |said| said["volumes"]["ready"] == 1);
+    let status = world.wait_for_agent_status("the volume has no files", |said| said["volumes"]["ready"] == 1);
     let certificate = &status["volumes"]["certificates"][0];
     let names = (&certificate["volume"], &certificate["commonName"], &certificate["signer"]);
-    assert_eq!(
-        names,
-        (&"host/web".into(), &"web.n1.example.com".into(), &"example.com/web".into())
-    );
+    assert_eq!(names, (&"host/web".into(), &"web.n1.example.com".into(), &"example.com/web".into()));
     let serial = run_ok(world.shell("openssl x509 -in tls/web.pem -noout -serial"));
     let shown = certificate["serial"].as_str().unwrap().to_uppercase();
     assert_eq!(
@@ -162,8 +158,7 @@ fn a_mistake_in_the_file_changes_nothing() {
     fs::write(&file, good.replace("keyPath: web.pem", "keyPath: web.key")).unwrap();
     let wrong = "projections.yaml:15:51: projections[0].keystores[1].keyPath: \"web.key\" is not a file of this volume";
     let problem = |said: &serde_json::Value| said["volumes"]["fileProblem"].clone();
-    let said =
-        world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
+    let said = world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
     assert!(problem(&said).as_str().unwrap().contains(wrong), "{said}");
     let told = String::from_utf8(world.status("").stdout).unwrap();
     assert!(told.contains("current file rejected"), "{told}");
@@ -200,8 +195,7 @@ fn a_directory_that_is_a_link_is_not_written_to() {
     fs::create_dir(&other).unwrap();
     symlink(&other, &tls).unwrap();
     start(&mut world);
-    let said =
-        world.wait_for_agent_status("it is not told", |said| said["volumes"]["blocked"] == 1);
+    let said = world.wait_for_agent_status("it is not told", |said| said["volumes"]["blocked"] == 1);
     let problem = &said["volumes"]["problems"][0];
     assert_eq!((&problem["volume"], &problem["ready"]), (&"host/web".into(), &false.into()));
     assert!(problem["message"].as_str().unwrap().contains("/tls"), "{problem}");
@@ -221,8 +215,7 @@ impl ReloadingService {
                       while :; do sleep 0.05; done";
         let mut command = Command::new("sh");
         let child = command.args(["-c", script]).current_dir(place).stdin(Stdio::null()).spawn();
-        let running =
-            || fs::read_to_string(place.join("web.pid")).ok().filter(|pid| !pid.is_empty());
+        let running = || fs::read_to_string(place.join("web.pid")).ok().filter(|pid| !pid.is_empty());
         let service = Self(child.unwrap());
         wait_until("the service does not run", running);
         service
@@ -281,9 +274,8 @@ fn services(place: &Path, address: SocketAddr) -> String {
         text = text.replace(from, &to);
     }
     if !geteuid().is_root() {
-        let kept = text
-            .lines()
-            .filter(|line| !["user: ", "group: "].iter().any(|it| line.trim().starts_with(it)));
+        let kept =
+            text.lines().filter(|line| !["user: ", "group: "].iter().any(|it| line.trim().starts_with(it)));
         text = kept.collect::<Vec<_>>().join("\n");
     }
     text
@@ -313,16 +305,12 @@ fn services_are_told_once_of_each_change() {
     wait_for_text(&ran, "shop 1\n");
     let call = "POST /certs/reload HTTP/1.1";
     let called = |times: usize| {
-        wait_until("there was no call", || {
-            (calls.lock().unwrap()[..] == vec![call; times]).then_some(())
-        })
+        wait_until("there was no call", || (calls.lock().unwrap()[..] == vec![call; times]).then_some(()))
     };
     called(1);
-    let shown =
-        run_ok(world.shell("openssl pkcs12 -in shop/keystore.p12 -passin pass:secret -nokeys"));
+    let shown = run_ok(world.shell("openssl pkcs12 -in shop/keystore.p12 -passin pass:secret -nokeys"));
     assert!(shown.contains("friendlyName: shop"), "{shown}");
-    let shown =
-        run_ok(world.shell("openssl pkcs12 -in shop/truststore.p12 -passin pass:changeit -nokeys"));
+    let shown = run_ok(world.shell("openssl pkcs12 -in shop/truststore.p12 -passin pass:changeit -nokeys"));
     assert_eq!(shown.matches("BEGIN CERTIFICATE").count(), 1, "{shown}");
     run_ok(world.shell("openssl verify -CAfile web/ca.pem web/tls.crt shop/shop.pem"));
     if geteuid().is_root() {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::volume_fixture::{
-    VolumeFixture, anchor, bundle, bundle_source_by_name, certificate, pod_object, read,
-    wait_for_text, wait_until,
+    VolumeFixture, anchor, bundle, bundle_source_by_name, certificate, pod_object, read, wait_for_text,
+    wait_until,
 };
 
 /// Returns what changes when a volume is rewritten: the target of its link, and the inode of the
@@ -39,9 +39,7 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
     assert_eq!(look(), before);
     world.start_agent("");
     // It has tried to reach the server, and has not changed the existing files.
-    world.wait_for_agent_status("it does not miss the server", |said| {
-        !said["server"]["problem"].is_null()
-    });
+    world.wait_for_agent_status("it does not miss the server", |said| !said["server"]["problem"].is_null());
     assert_eq!((look(), read(&anchors)), (before.clone(), one));
 
     world.start_server();
@@ -59,15 +57,7 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
 fn succeed(world: &VolumeFixture, pod: &str) {
     let phase = r#"{"status":{"phase":"Succeeded"}}"#;
     if world.admin().minor() >= 24 {
-        world.kubectl_ok(&[
-            "patch",
-            "pod",
-            pod,
-            "--subresource=status",
-            "--type=merge",
-            "-p",
-            phase,
-        ]);
+        world.kubectl_ok(&["patch", "pod", pod, "--subresource=status", "--type=merge", "-p", phase]);
         return;
     }
     let mut object = world.admin().json(&["get", "pod", pod]);
@@ -93,9 +83,7 @@ fn nothing_is_left_of_a_pod_that_is_gone_or_has_ended() {
     world.kubectl_ok(&["delete", "pod", "deleted", "--grace-period=1", "--timeout=30s"]);
     assert!(!deleted.exists());
     succeed(&world, "ended");
-    wait_until("the volume of a pod that has ended is still there", || {
-        (!ended.exists()).then_some(())
-    });
+    wait_until("the volume of a pod that has ended is still there", || (!ended.exists()).then_some(()));
 
     // A pod that ended before the agent observed it requests nothing.
     world.stop_agent();

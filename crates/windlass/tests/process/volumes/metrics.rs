@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::volume_fixture::{
-    VolumeFixture, anchor, bundle, bundle_source_by_name, certificate, metric, pod_object,
-    wait_for_text, wait_until,
+    VolumeFixture, anchor, bundle, bundle_source_by_name, certificate, metric, pod_object, wait_for_text,
+    wait_until,
 };
 
 #[test]
@@ -46,8 +46,7 @@ fn everything_has_its_name_and_a_sensible_value() {
         let timed = is(&format!("projectedvolumesource_refresh_duration_count{labels}"));
         assert_eq!(timed, counted);
     }
-    let spent =
-        is(&format!("projectedvolumesource_refresh_duration_sum{{{bundles},status=\"OK\"}}"));
+    let spent = is(&format!("projectedvolumesource_refresh_duration_sum{{{bundles},status=\"OK\"}}"));
     assert!(spent > 0.0 && spent < 30.0, "{spent}");
     let waited = is("windlass_node_trust_delivery_seconds_sum{from=\"arrival\"}");
     assert!(waited > 0.0 && waited < 30.0, "{waited}");

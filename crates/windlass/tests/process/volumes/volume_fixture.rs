@@ -62,15 +62,12 @@ impl VolumeFixture {
         let made: Value = serde_json::from_str(&made).unwrap();
         let (prepare, _) = made["command"].as_str().unwrap().rsplit_once(" && ").unwrap();
         let mounted = MountGuard(path.join(HOME).join("pki/pods"));
-        let mut world =
-            Self { agent: None, _mounted: mounted, admin: Some(admin), stopped: None, path };
+        let mut world = Self { agent: None, _mounted: mounted, admin: Some(admin), stopped: None, path };
         assert!(world.shell(prepare).status().unwrap().success());
         world.start_agent(flags);
         // Pods need both. kubectl can wait for missing objects only since 1.31.
         let both = ["get", "serviceaccount/default", "node/n1", "--ignore-not-found", "-o", "name"];
-        wait_until("there is no node", || {
-            (world.kubectl_ok(&both).lines().count() == 2).then_some(())
-        });
+        wait_until("there is no node", || (world.kubectl_ok(&both).lines().count() == 2).then_some(()));
         world
     }
 

@@ -167,11 +167,7 @@ fn bundles_of_earlier_versions_are_taken_over() {
     assert_eq!(record(&two, "a").retain_until, Some(NOW + 5 * MINUTE + DAY + HOUR));
     // The CA was replaced earlier, so the old one no longer signed.
     let since = NOW - 2 * HOUR;
-    let two = expect_write(decide(
-        Some(&legacy_bundle(&["b", "a"], Some(since))),
-        anchor("b"),
-        &policy(NOW),
-    ));
+    let two = expect_write(decide(Some(&legacy_bundle(&["b", "a"], Some(since))), anchor("b"), &policy(NOW)));
     assert_eq!(names(&two), ["b", "a"]);
     assert_eq!(record(&two, "a").retain_until, Some(since + DAY + HOUR));
     assert_eq!(record(&two, "b").hold_until, None, "it signs already");
@@ -184,10 +180,7 @@ fn bundles_of_earlier_versions_are_taken_over() {
         records: Some(expect_write(decide(None, anchor("a"), &policy(NOW))).records),
         ..legacy_bundle(&["b", "a"], Some(since))
     };
-    assert_eq!(
-        names(&expect_write(decide(Some(&between), anchor("c"), &policy(NOW)))),
-        ["c", "b", "a"]
-    );
+    assert_eq!(names(&expect_write(decide(Some(&between), anchor("c"), &policy(NOW)))), ["c", "b", "a"]);
 }
 
 #[test]
@@ -197,14 +190,10 @@ fn what_others_change_is_put_right() {
         text: names.iter().map(|name| anchor(name).to_pem()).collect(),
         ..existing_bundle(&both)
     };
-    let right =
-        |found: &ExistingBundle| expect_write(decide(Some(found), anchor("b"), &policy(NOW)));
+    let right = |found: &ExistingBundle| expect_write(decide(Some(found), anchor("b"), &policy(NOW)));
     assert_eq!(names(&right(&with(&["b", "evil", "a"]))), ["b", "a"]);
     assert_eq!(names(&right(&with(&["a"]))), ["b", "a"]);
-    assert_eq!(
-        names(&right(&ExistingBundle { labelled: false, ..existing_bundle(&both) })),
-        ["b", "a"]
-    );
+    assert_eq!(names(&right(&ExistingBundle { labelled: false, ..existing_bundle(&both) })), ["b", "a"]);
     // An anchor that an operator removed is not added again, and its record is dropped.
     let without = right(&with(&["b"]));
     assert_eq!((names(&without), without.records.len()), (vec!["b".to_owned()], 1));

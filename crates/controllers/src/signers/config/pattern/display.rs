@@ -44,13 +44,9 @@ mod tests {
             ipAddresses: [10.0.0.0/8, 192.0.2.7, '2001:db8::/32', '::1', 0.0.0.0/0]}}]}";
         let SignersConfig { signers } = SignersConfig::parse(Path::new("s"), text).unwrap();
         let profile = signers[0].requests.as_ref().unwrap();
-        let names =
-            [&profile.common_names, &profile.dns_names, &profile.email_addresses, &profile.uris];
+        let names = [&profile.common_names, &profile.dns_names, &profile.email_addresses, &profile.uris];
         let names = names.into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>();
-        assert_eq!(
-            names.join(" "),
-            "* *.a.b jane *.a.b a.b {node}.a.b *@a.b jane@a.b spiffe://a/* urn:x:y"
-        );
+        assert_eq!(names.join(" "), "* *.a.b jane *.a.b a.b {node}.a.b *@a.b jane@a.b spiffe://a/* urn:x:y");
         let blocks = profile.ip_addresses.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(blocks.join(" "), "10.0.0.0/8 192.0.2.7 2001:db8::/32 ::1 0.0.0.0/0");
     }

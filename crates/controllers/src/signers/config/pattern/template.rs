@@ -76,9 +76,7 @@ impl PatternTemplate {
         });
         kind.parse(&sample.collect::<String>())?;
         if kind == PatternKind::Uri && template.has_placeholder_in_host() {
-            return Err(format!(
-                "{text:?} has a placeholder in the host; use placeholders only in the path"
-            ));
+            return Err(format!("{text:?} has a placeholder in the host; use placeholders only in the path"));
         }
         Ok(template)
     }
@@ -96,9 +94,7 @@ impl PatternTemplate {
                 TemplatePiece::Text(piece) => text.push_str(piece),
                 TemplatePiece::Value(placeholder) => {
                     let value = requester.value(*placeholder)?;
-                    text.push_str(
-                        Some(value).filter(|value| self.value_fits(value, *placeholder))?,
-                    );
+                    text.push_str(Some(value).filter(|value| self.value_fits(value, *placeholder))?);
                 }
             }
         }
@@ -117,13 +113,9 @@ impl PatternTemplate {
             (_, TemplatePlaceholder::Node) if dns => names::dns1123_subdomain(value).is_empty(),
             _ if dns => names::dns1123_label(value).is_empty(),
             (PatternKind::Uri, _) => of("-._~"),
-            (PatternKind::Email, _) if self.is_single_placeholder(PatternKind::Email) => {
-                of("-._+@")
-            }
+            (PatternKind::Email, _) if self.is_single_placeholder(PatternKind::Email) => of("-._+@"),
             (PatternKind::Email, _) => names::dns1123_label(value).is_empty(),
-            (PatternKind::CommonName | PatternKind::Word | PatternKind::DnsName, _) => {
-                of("-._~:@+ ")
-            }
+            (PatternKind::CommonName | PatternKind::Word | PatternKind::DnsName, _) => of("-._~:@+ "),
         }
     }
 
@@ -153,9 +145,7 @@ fn parse_pieces(text: &str) -> Result<Vec<TemplatePiece>, String> {
         };
         let Some((_, placeholder)) = PLACEHOLDERS.iter().find(|(known, _)| *known == name) else {
             let known = PLACEHOLDERS.map(|(name, _)| format!("{{{name}}}")).join(", ");
-            return Err(format!(
-                "{text:?} has the unknown placeholder {{{name}}}; use one of {known}"
-            ));
+            return Err(format!("{text:?} has the unknown placeholder {{{name}}}; use one of {known}"));
         };
         pieces.extend(parse_text_piece(before, text)?);
         pieces.push(TemplatePiece::Value(*placeholder));

@@ -5,9 +5,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 use time::Duration;
 use time::macros::datetime;
-use windlass_pki::{
-    DistinguishedName, ForeignCertificate, IssuedChain, PrivateKey, Subject, Validity,
-};
+use windlass_pki::{DistinguishedName, ForeignCertificate, IssuedChain, PrivateKey, Subject, Validity};
 use windlass_testkit::{ca_with_validity, random_serial};
 use x509_cert::der::Decode as _;
 
@@ -18,8 +16,7 @@ use crate::signers::config::SignersConfig;
 macro_rules! fixture {
     ($name:literal) => {
         ByteString(
-            include_bytes!(concat!("../../../../../server/tests/api/conformance/fixtures/", $name))
-                .to_vec(),
+            include_bytes!(concat!("../../../../../server/tests/api/conformance/fixtures/", $name)).to_vec(),
         )
     };
 }
@@ -250,9 +247,7 @@ fn what_the_signer_does_not_sign_is_denied() {
         let answer = answer(&request(changes.clone()), &profile(&[domain, line]));
         assert_eq!(refusal(answer), ("Denied", reason, message.to_owned()), "{line} {changes}");
     }
-    for line in
-        ["namespaces: [web]", "serviceAccounts: [web/frontend]", "keyTypes: [RSA3072, ECDSAP256]"]
-    {
+    for line in ["namespaces: [web]", "serviceAccounts: [web/frontend]", "keyTypes: [RSA3072, ECDSAP256]"] {
         leaf(answer(&request(json!({"unverifiedUserAnnotations": {}})), &profile(&[domain, line])));
     }
 }
@@ -380,8 +375,7 @@ fn a_request_is_verified_against_its_pod_and_its_key() {
     };
     let other_uid = changed(|pod| pod.metadata.uid = Some("other".into()));
     let no_uid = changed(|pod| pod.metadata.uid = None);
-    let other_account =
-        changed(|pod| pod.spec.as_mut().unwrap().service_account_name = Some("admin".into()));
+    let other_account = changed(|pod| pod.spec.as_mut().unwrap().service_account_name = Some("admin".into()));
     let no_account = changed(|pod| pod.spec.as_mut().unwrap().service_account_name = None);
     let mut tampered = fixture!("pcr-p256.stub.der");
     *tampered.0.last_mut().unwrap() ^= 1;
@@ -420,9 +414,7 @@ fn those_who_vouch_for_the_issuer_are_sent_along() {
         for number in 0..count {
             let subject = Subject::new(&format!("ca {number}"), &[]).unwrap();
             let key = PrivateKey::generate().unwrap();
-            chain.push(
-                chain[number].intermediate(&subject, validity, key, random_serial()).unwrap(),
-            );
+            chain.push(chain[number].intermediate(&subject, validity, key, random_serial()).unwrap());
         }
         let text: String = chain.iter().rev().map(|each| each.certificate().to_pem()).collect();
         let last = chain.last().unwrap();
@@ -432,9 +424,7 @@ fn those_who_vouch_for_the_issuer_are_sent_along() {
         (decide(&request(json!({})), &profile, &world(), &ca.current().unwrap(), NOW), chain)
     };
     for count in 0..3 {
-        let (PodRequestDecision::Issued { chain, .. }, authorities) = behind(count) else {
-            panic!()
-        };
+        let (PodRequestDecision::Issued { chain, .. }, authorities) = behind(count) else { panic!() };
         let chain = pem::certificates(chain.as_bytes()).unwrap();
         assert_eq!(chain.len(), 1 + count, "the root is not sent");
         for (issued, authority) in chain.iter().zip(authorities.iter().rev()) {

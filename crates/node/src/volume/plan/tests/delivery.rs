@@ -8,8 +8,8 @@ use super::super::super::definition::VolumeDefinition;
 use super::super::super::writer::tests::{visible, volume};
 use super::super::super::writer::{VolumeWriter, WriteOutcome};
 use super::{
-    CredentialBundle, CredentialState, OptionalApi, TestPlanInputs, TrustAnchors, VolumeAction,
-    VolumePath, VolumeReaders, Zeroizing, bundle, certificates, decide, sources,
+    CredentialBundle, CredentialState, OptionalApi, TestPlanInputs, TrustAnchors, VolumeAction, VolumePath,
+    VolumeReaders, Zeroizing, bundle, certificates, decide, sources,
 };
 use crate::testing::START;
 use windlass_runtime::durable::FileSystem;
@@ -69,8 +69,7 @@ fn pem(texts: &[&str]) -> String {
 }
 
 const ZERO: &str = "combination of signerName and labelSelector matched zero ClusterTrustBundles";
-const GONE: &str =
-    "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found";
+const GONE: &str = "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"b\" not found";
 
 #[test]
 fn by_name() {
@@ -156,11 +155,7 @@ fn missing_and_not_optional_blocks() {
     ];
     for (which, why) in cases {
         let story = DeliveryFixture::anchors(which.clone());
-        assert_eq!(
-            story.deliver(&TestPlanInputs::new()),
-            DeliveryOutcome::Waits(why.to_owned()),
-            "{which}"
-        );
+        assert_eq!(story.deliver(&TestPlanInputs::new()), DeliveryOutcome::Waits(why.to_owned()), "{which}");
         assert!(!story.writer.directory().exists(), "{which}: not even a directory");
     }
     // The volume becomes ready when there is a bundle.
@@ -225,9 +220,8 @@ fn a_hundred_and_fifty_bundles() {
     let texts = certificates(150);
     let name = |number: usize| format!("a.b:c:{number}");
     let all = texts.iter().enumerate();
-    let mut known = TestPlanInputs::with_bundles(
-        all.map(|(number, text)| bundle(&name(number), "a.b/c", &[], text)),
-    );
+    let mut known =
+        TestPlanInputs::with_bundles(all.map(|(number, text)| bundle(&name(number), "a.b/c", &[], text)));
     let story = DeliveryFixture::anchors(json!({"signerName": "a.b/c", "labelSelector": {}}));
     assert_eq!(story.deliver(&known), DeliveryOutcome::Wrote);
     assert_eq!(story.ca().matches("BEGIN CERTIFICATE").count(), 150);

@@ -16,9 +16,7 @@ const NODE_SIGNERS: [&str; 2] =
 /// Checks that a node requests node certificates in its own name only.
 pub(super) fn check_signing_request(written: &NodeWrite<'_>) -> AdmissionResult {
     let AdmissionOperation::Create = written.operation else { return Ok(()) };
-    if !written.subresource.is_empty()
-        || !NODE_SIGNERS.contains(&text(written.object, "/spec/signerName"))
-    {
+    if !written.subresource.is_empty() || !NODE_SIGNERS.contains(&text(written.object, "/spec/signerName")) {
         return Ok(());
     }
     let parsed = written.csr.parse(written.object);
@@ -131,9 +129,8 @@ fn account(written: &NodeWrite<'_>, pod: &Value, name: &str, uid: &str) -> Admis
 /// Checks that the pod projects a certificate of this signer, or that RBAC grants the node one.
 fn mounted(written: &NodeWrite<'_>, pod: &Value, signer: &str, account: &str) -> AdmissionResult {
     let volumes = pod.pointer("/spec/volumes").and_then(Value::as_array).into_iter().flatten();
-    let sources = volumes
-        .filter_map(|volume| volume.pointer("/projected/sources").and_then(Value::as_array))
-        .flatten();
+    let sources =
+        volumes.filter_map(|volume| volume.pointer("/projected/sources").and_then(Value::as_array)).flatten();
     let mut signers = sources.map(|source| text(source, "/podCertificate/signerName"));
     if !signer.is_empty() && signers.any(|mounted| mounted == signer) {
         return Ok(());

@@ -54,16 +54,11 @@ fn changed(old: &Value, new: &Value) -> Vec<String> {
 }
 
 /// Status fields that a node may report.
-const STATUS: &[&str] =
-    &["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
+const STATUS: &[&str] = &["capacity", "conditions", "allocatedResources", "allocatedResourceStatuses"];
 
 type MemberDiff<'a> = (&'a str, Option<&'a Value>, Option<&'a Value>);
 
-fn members<'a>(
-    old: &'a Value,
-    new: &'a Value,
-    empty: &'a Map<String, Value>,
-) -> Vec<MemberDiff<'a>> {
+fn members<'a>(old: &'a Value, new: &'a Value, empty: &'a Map<String, Value>) -> Vec<MemberDiff<'a>> {
     let [old, new] = [old, new].map(|value| value.as_object().unwrap_or(empty));
     let names: BTreeSet<&str> = old.keys().chain(new.keys()).map(String::as_str).collect();
     names.into_iter().map(|name| (name, old.get(name), new.get(name))).collect()

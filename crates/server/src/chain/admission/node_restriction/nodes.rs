@@ -26,23 +26,17 @@ pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
 fn create(node: &str, new: &Value) -> AdmissionResult {
     if non_null(new, CONFIG_SOURCE).is_some() {
         // The wording is that of Kubernetes.
-        return forbidden(format!(
-            "node {node} is not allowed to create pods with a non-nil configSource"
-        ));
+        return forbidden(format!("node {node} is not allowed to create pods with a non-nil configSource"));
     }
     let labels = forbidden_labels(new, &Value::Null);
     if !labels.is_empty() {
-        return forbidden(format!(
-            "node {node} is not allowed to set the following labels: {labels}"
-        ));
+        return forbidden(format!("node {node} is not allowed to set the following labels: {labels}"));
     }
     Ok(())
 }
 
 fn update(node: &str, new: &Value, old: &Value) -> AdmissionResult {
-    if non_null(new, CONFIG_SOURCE)
-        .is_some_and(|source| Some(source) != non_null(old, CONFIG_SOURCE))
-    {
+    if non_null(new, CONFIG_SOURCE).is_some_and(|source| Some(source) != non_null(old, CONFIG_SOURCE)) {
         return forbidden(format!(
             "node {node} is not allowed to update configSource to a new non-nil configSource"
         ));
@@ -81,9 +75,7 @@ fn may_set(key: &str) -> bool {
         return false;
     }
     let reserved = is_within(domain, "kubernetes.io") || is_within(domain, "k8s.io");
-    !reserved
-        || KUBELET_LABELS.contains(&key)
-        || KUBELET_DOMAINS.iter().any(|own| is_within(domain, own))
+    !reserved || KUBELET_LABELS.contains(&key) || KUBELET_DOMAINS.iter().any(|own| is_within(domain, own))
 }
 
 fn is_within(domain: &str, zone: &str) -> bool {

@@ -49,17 +49,13 @@ fn create(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
         ));
     }
     if !is_bound_to_node(written, pod) {
-        return forbidden(format!(
-            "node {node} can only create pods with spec.nodeName set to itself"
-        ));
+        return forbidden(format!("node {node} can only create pods with spec.nodeName set to itself"));
     }
     owner(written, node)?;
     // A mirror pod is written by the node itself, so it must not give the node access to anything.
     match referenced(pod) {
         Ok(None) => Ok(()),
-        Ok(Some(what)) => {
-            forbidden(format!("node {node} can not create pods that reference {what}"))
-        }
+        Ok(Some(what)) => forbidden(format!("node {node} can not create pods that reference {what}")),
         Err(why) => forbidden(why),
     }
 }
@@ -68,9 +64,7 @@ fn create(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
 fn owner(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
     let mut owners = ObjectMetaView::from_object(written.object).owner_references();
     let Some(owner) = owners.next() else {
-        return forbidden(format!(
-            "node {node} can only create pods with an owner reference set to itself"
-        ));
+        return forbidden(format!("node {node} can only create pods with an owner reference set to itself"));
     };
     if owners.next().is_some() {
         return forbidden(format!(
@@ -78,9 +72,7 @@ fn owner(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
         ));
     }
     if (owner.api_version, owner.kind, owner.name) != ("v1", "Node", written.node) {
-        return forbidden(format!(
-            "node {node} can only create pods with an owner reference set to itself"
-        ));
+        return forbidden(format!("node {node} can only create pods with an owner reference set to itself"));
     }
     if owner.controller != Some(true) {
         return forbidden(format!(
@@ -88,9 +80,7 @@ fn owner(written: &NodeWrite<'_>, node: &str) -> AdmissionResult {
         ));
     }
     if owner.block_owner_deletion == Some(true) {
-        return forbidden(format!(
-            "node {node} must not set blockOwnerDeletion on an owner reference"
-        ));
+        return forbidden(format!("node {node} must not set blockOwnerDeletion on an owner reference"));
     }
     let Some(found) = (written.find)("", "nodes", "", written.node) else {
         return Err(NodeRefusal::NotFound("node", written.node.to_owned()));
@@ -225,9 +215,7 @@ const EXTENDED: &str = "/status/extendedResourceClaimStatus";
 
 fn device_claims(pod: &Value) -> Vec<(&str, Option<&str>)> {
     let statuses = list(pod, "/status/resourceClaimStatuses").iter();
-    statuses
-        .map(|s| (text(s, "/name"), non_null(s, "/resourceClaimName").and_then(Value::as_str)))
-        .collect()
+    statuses.map(|s| (text(s, "/name"), non_null(s, "/resourceClaimName").and_then(Value::as_str))).collect()
 }
 
 fn eviction(written: &NodeWrite<'_>) -> AdmissionResult {
@@ -240,9 +228,7 @@ fn eviction(written: &NodeWrite<'_>) -> AdmissionResult {
     let pod = written.get_pod(written.name)?;
     if !is_bound_to_node(written, &pod) {
         let node = written.node;
-        return forbidden(format!(
-            "node {node} can only evict pods with spec.nodeName set to itself"
-        ));
+        return forbidden(format!("node {node} can only evict pods with spec.nodeName set to itself"));
     }
     Ok(())
 }

@@ -77,22 +77,16 @@ impl NodeRestrictionCase<'_> {
 fn a_node_without_a_name_writes_nothing() {
     for at in ["/nodes", "/pods", "/pods/status", "/configmaps", "g.io/things"] {
         let case = NodeRestrictionCase { node: "", at, ..NodeRestrictionCase::default() };
-        assert_eq!(
-            case.refusal_text(),
-            "could not determine node from user \"system:node:\"",
-            "{at}"
-        );
+        assert_eq!(case.refusal_text(), "could not determine node from user \"system:node:\"", "{at}");
     }
 }
 
 #[test]
 fn other_kinds_are_left_to_authorization() {
     for at in ["/configmaps", "/events", "/serviceaccounts", "g.io/pods", "/namespaces/status"] {
-        for operation in [
-            AdmissionOperation::Create,
-            AdmissionOperation::Update(&Value::Null),
-            AdmissionOperation::Delete,
-        ] {
+        for operation in
+            [AdmissionOperation::Create, AdmissionOperation::Update(&Value::Null), AdmissionOperation::Delete]
+        {
             let case = NodeRestrictionCase { at, operation, ..NodeRestrictionCase::default() };
             assert_eq!(case.refusal_text(), "", "{at}");
         }
@@ -113,13 +107,8 @@ fn a_node_writes_to_its_own_node_only() {
                 ("node-11", "node \"node-1\" is not allowed to modify node \"node-11\""),
             ] {
                 let object = json!({"metadata": {"name": name}});
-                let case = NodeRestrictionCase {
-                    at,
-                    name,
-                    operation,
-                    object,
-                    ..NodeRestrictionCase::default()
-                };
+                let case =
+                    NodeRestrictionCase { at, name, operation, object, ..NodeRestrictionCase::default() };
                 assert_eq!(case.refusal_text(), why, "{at} {name}");
             }
         }
@@ -171,14 +160,8 @@ fn labels_that_steer_pods_are_not_the_nodes_to_set() {
         let without = node(json!({"other": "x"}));
         let ask = |operation, object: &Value, at| {
             let object = object.clone();
-            NodeRestrictionCase {
-                at,
-                name: "node-1",
-                operation,
-                object,
-                ..NodeRestrictionCase::default()
-            }
-            .refusal_text()
+            NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() }
+                .refusal_text()
         };
         let set = format!("node \"node-1\" is not allowed to set the following labels: {key}");
         let change = format!("is not allowed to modify labels: {key}");
@@ -186,11 +169,7 @@ fn labels_that_steer_pods_are_not_the_nodes_to_set() {
         assert_eq!(ask(AdmissionOperation::Create, &with, "/nodes"), set, "{key}");
         for at in ["/nodes", "/nodes/status"] {
             assert_eq!(ask(AdmissionOperation::Update(&without), &with, at), change, "{key} added");
-            assert_eq!(
-                ask(AdmissionOperation::Update(&with), &changed, at),
-                change,
-                "{key} changed"
-            );
+            assert_eq!(ask(AdmissionOperation::Update(&with), &changed, at), change, "{key} changed");
             assert_eq!(ask(AdmissionOperation::Update(&with), &without, at), change, "{key} taken");
             assert_eq!(ask(AdmissionOperation::Update(&with), &with, at), "", "{key} kept");
         }
@@ -230,8 +209,7 @@ fn parts_of_a_node_that_stay() {
     };
     let taints = "node \"node-1\" is not allowed to modify taints";
     let owners = "node \"node-1\" is not allowed to modify ownerReferences";
-    let config =
-        "node \"node-1\" is not allowed to update configSource to a new non-nil configSource";
+    let config = "node \"node-1\" is not allowed to update configSource to a new non-nil configSource";
     let none = Value::Null;
     for (field, old, new, why) in [
         ("spec.taints", &none, &json!([taint]), taints),
@@ -268,21 +246,11 @@ fn parts_of_a_node_that_stay() {
         }
     }
     let object = node("spec.configSource", &source);
-    let case = NodeRestrictionCase {
-        at: "/nodes",
-        name: "node-1",
-        object,
-        ..NodeRestrictionCase::default()
-    };
+    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", object, ..NodeRestrictionCase::default() };
     let why = "node \"node-1\" is not allowed to create pods with a non-nil configSource";
     assert_eq!(case.refusal_text(), why);
     let object = node("spec.taints", &json!([taint]));
-    let case = NodeRestrictionCase {
-        at: "/nodes",
-        name: "node-1",
-        object,
-        ..NodeRestrictionCase::default()
-    };
+    let case = NodeRestrictionCase { at: "/nodes", name: "node-1", object, ..NodeRestrictionCase::default() };
     assert_eq!(case.refusal_text(), "", "a node brings the taints it was told to at registration");
 }
 
@@ -309,13 +277,8 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
             ("windlass.dev/nodetrusts", "", "node-2", trust),
             ("windlass.dev/nodetrusts", "", "", trust),
         ] {
-            let case = NodeRestrictionCase {
-                at,
-                namespace,
-                name,
-                operation,
-                ..NodeRestrictionCase::default()
-            };
+            let case =
+                NodeRestrictionCase { at, namespace, name, operation, ..NodeRestrictionCase::default() };
             assert_eq!(case.refusal_text(), why, "{at} {namespace}/{name}");
         }
     }
@@ -333,13 +296,8 @@ fn leases_csinodes_and_slices_are_the_nodes_own() {
     ] {
         let at = "resource.k8s.io/resourceslices";
         let object = json!({"metadata": {"name": "node-1"}, "spec": spec});
-        let case = NodeRestrictionCase {
-            at,
-            name: "node-1",
-            operation,
-            object,
-            ..NodeRestrictionCase::default()
-        };
+        let case =
+            NodeRestrictionCase { at, name: "node-1", operation, object, ..NodeRestrictionCase::default() };
         assert_eq!(case.refusal_text(), why, "{spec}");
     }
 }

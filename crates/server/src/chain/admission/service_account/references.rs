@@ -166,13 +166,11 @@ mod tests {
             "imagePullSecrets": [{"name": "pull"}],
         });
         let because = "is not allowed because service account sa does not reference that";
-        let env =
-            |secret: &str| json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": secret}}}]);
+        let env = |secret: &str| json!([{"name": "E", "valueFrom": {"secretKeyRef": {"name": secret}}}]);
         let from = |secret: &str| json!([{"secretRef": {"name": secret}}]);
         for (make, refused) in [
             (
-                (&|s: &str| json!({"volumes": [{"secret": {"secretName": s}}]}))
-                    as &dyn Fn(&str) -> Value,
+                (&|s: &str| json!({"volumes": [{"secret": {"secretName": s}}]})) as &dyn Fn(&str) -> Value,
                 format!("volume with secret.secretName=\"no\" {because} secret"),
             ),
             (
@@ -183,9 +181,7 @@ mod tests {
             ),
             (
                 &|s| json!({"containers": [{"name": "c", "env": env(s)}]}),
-                format!(
-                    "container c with envVar E referencing secret.secretName=\"no\" {because} secret"
-                ),
+                format!("container c with envVar E referencing secret.secretName=\"no\" {because} secret"),
             ),
             (
                 &|s| json!({"initContainers": [{"name": "c", "envFrom": from(s)}]}),
@@ -195,9 +191,7 @@ mod tests {
             ),
             (
                 &|s| json!({"containers": [{"name": "c", "envFrom": from(s)}]}),
-                format!(
-                    "container c with envFrom referencing secret.secretName=\"no\" {because} secret"
-                ),
+                format!("container c with envFrom referencing secret.secretName=\"no\" {because} secret"),
             ),
         ] {
             assert_eq!(check_pod(&make("ok"), &account), Ok(()), "{refused}");

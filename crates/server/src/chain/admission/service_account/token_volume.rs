@@ -27,11 +27,7 @@ pub(super) fn mount(spec: &mut Value) {
             if mounts.any(|mount| mount["mountPath"] == PLACE) {
                 continue;
             }
-            push(
-                container,
-                "volumeMounts",
-                json!({"mountPath": PLACE, "name": name, "readOnly": true}),
-            );
+            push(container, "volumeMounts", json!({"mountPath": PLACE, "name": name, "readOnly": true}));
             needed = true;
         }
     }

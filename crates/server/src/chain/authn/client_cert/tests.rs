@@ -1,8 +1,8 @@
 use time::Duration;
 use time::macros::datetime;
 use windlass_pki::{
-    CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, issue,
+    CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
+    issue,
 };
 
 use super::*;
@@ -45,8 +45,7 @@ fn jane() -> Subject {
 }
 
 fn cas(cas: &[&CertificateAuthority]) -> ClientCas {
-    let ders: Vec<CertificateDer<'_>> =
-        cas.iter().map(|ca| ca.certificate().der().clone()).collect();
+    let ders: Vec<CertificateDer<'_>> = cas.iter().map(|ca| ca.certificate().der().clone()).collect();
     ClientCas::new(&ders).unwrap()
 }
 
@@ -76,11 +75,7 @@ fn only_what_the_cas_vouch_for_as_a_client_counts() {
         ("good", leaf(&ca, jane(), &client, days(-1, 1)), true),
         ("no usage", leaf(&ca, jane(), &[], days(-1, 1)), true),
         ("any usage", leaf(&ca, jane(), &[KeyPurpose::Any], days(-1, 1)), true),
-        (
-            "both",
-            leaf(&ca, jane(), &[KeyPurpose::ServerAuth, KeyPurpose::ClientAuth], days(-1, 1)),
-            true,
-        ),
+        ("both", leaf(&ca, jane(), &[KeyPurpose::ServerAuth, KeyPurpose::ClientAuth], days(-1, 1)), true),
         ("serving only", leaf(&ca, jane(), &[KeyPurpose::ServerAuth], days(-1, 1)), false),
         ("expired", leaf(&ca, jane(), &client, days(-2, -1)), false),
         ("not yet valid", leaf(&ca, jane(), &client, days(1, 2)), false),
@@ -133,10 +128,8 @@ fn intermediates_come_with_the_handshake() {
         above.intermediate(&subject, validity, key, serial()).unwrap()
     };
     let middle = between(&root, "middle", days(-9, 1));
-    let chain = [
-        leaf(&middle, jane(), &[KeyPurpose::ClientAuth], days(-1, 1)),
-        middle.certificate().der().clone(),
-    ];
+    let chain =
+        [leaf(&middle, jane(), &[KeyPurpose::ClientAuth], days(-1, 1)), middle.certificate().der().clone()];
     let trusted = cas(&[&root]);
     assert_eq!(name(&trusted, &chain).unwrap(), "jane");
     assert!(name(&trusted, &chain[..1]).is_err(), "the intermediate is missing");
@@ -272,12 +265,8 @@ fn version_1_needs_a_ca() {
     let no_ca: CertificateDer<'static> = issue(&root, &request).unwrap().into();
     let pem = key.to_pem().unwrap();
     let key = PrivateKey::from_pem(pem.as_bytes()).unwrap();
-    let signer = CertificateAuthority::self_signed(
-        &Subject::new("root", &[]).unwrap(),
-        days(-9, 9),
-        key,
-        serial(),
-    );
+    let signer =
+        CertificateAuthority::self_signed(&Subject::new("root", &[]).unwrap(), days(-9, 9), key, serial());
     let below = version_1(&old_leaf_template(&root), &signer.unwrap());
     let trusted = ClientCas::new(&[no_ca]).unwrap();
     assert!(matches!(name(&trusted, &[below]), Err(ClientCertError::OldIssuer)));

@@ -65,13 +65,7 @@ struct BoundVolume {
 
 impl NodeGraph {
     /// Returns true if a pod on `node` depends on the object.
-    pub(super) fn reaches(
-        &self,
-        what: DependencyKind,
-        namespace: &str,
-        name: &str,
-        node: &str,
-    ) -> bool {
+    pub(super) fn reaches(&self, what: DependencyKind, namespace: &str, name: &str, node: &str) -> bool {
         match what {
             DependencyKind::Volume => namespace.is_empty() && self.volume_reaches(name, node),
             DependencyKind::Secret => {
@@ -83,9 +77,7 @@ impl NodeGraph {
             DependencyKind::ConfigMap
             | DependencyKind::ServiceAccount
             | DependencyKind::Claim
-            | DependencyKind::DeviceClaim => {
-                self.needs(what, namespaced_name(namespace, name), node)
-            }
+            | DependencyKind::DeviceClaim => self.needs(what, namespaced_name(namespace, name), node),
             DependencyKind::Attachment => false,
         }
     }
@@ -101,8 +93,7 @@ impl NodeGraph {
 
     /// Adds a pod or replaces its dependencies.
     pub(super) fn upsert_pod(&mut self, namespace: &str, name: &str, node: &str, pod: &Value) {
-        let needs =
-            dependencies(namespace, pod).into_iter().map(|need| self.intern(need)).collect();
+        let needs = dependencies(namespace, pod).into_iter().map(|need| self.intern(need)).collect();
         let bound = BoundPod { node: node.into(), dependencies: needs };
         let at = namespaced_name(namespace, name);
         if self.pods.get(&at) == Some(&bound) {
@@ -147,11 +138,9 @@ impl NodeGraph {
             return;
         }
         let claim = |pointer| text(object, pointer);
-        let claim =
-            namespaced_name(claim("/spec/claimRef/namespace"), claim("/spec/claimRef/name"));
+        let claim = namespaced_name(claim("/spec/claimRef/namespace"), claim("/spec/claimRef/name"));
         let secrets = references::volume_secrets(object).into_iter();
-        let secrets: HashSet<NamespacedName> =
-            secrets.map(|(n, s)| namespaced_name(n, s)).collect();
+        let secrets: HashSet<NamespacedName> = secrets.map(|(n, s)| namespaced_name(n, s)).collect();
         for secret in &secrets {
             self.volumes_by_secret.entry(secret.clone()).or_default().insert(name.into());
         }

@@ -38,13 +38,7 @@ impl GraphSync {
     }
 
     /// Returns true if a pod on `node` depends on the object, by the current state of the caches.
-    pub(super) fn reaches(
-        &self,
-        what: DependencyKind,
-        namespace: &str,
-        name: &str,
-        node: &str,
-    ) -> bool {
+    pub(super) fn reaches(&self, what: DependencyKind, namespace: &str, name: &str, node: &str) -> bool {
         let (pods, volumes) = self.newest();
         let state = self.read();
         if state.is_synced_to(pods, volumes) {
@@ -179,9 +173,7 @@ async fn refresh_on_change(
         let Some(current) = graph.upgrade() else { return };
         // The first refresh reads every pod.
         if tokio::task::spawn_blocking(move || current.refresh()).await.is_err() {
-            tracing::error!(
-                "node authorizer: updating the graph panicked; retrying on the next change"
-            );
+            tracing::error!("node authorizer: updating the graph panicked; retrying on the next change");
         }
         let changed = tokio::select! {
             changed = pods.changed() => changed,

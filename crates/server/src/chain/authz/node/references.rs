@@ -16,8 +16,7 @@ pub(crate) fn is_mirror(pod: &Value) -> bool {
 
 /// Returns the secrets that a pod references directly, not through a volume claim.
 pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
-    let mut names: Vec<&str> =
-        list(pod, "/spec/imagePullSecrets").iter().map(|s| text(s, "/name")).collect();
+    let mut names: Vec<&str> = list(pod, "/spec/imagePullSecrets").iter().map(|s| text(s, "/name")).collect();
     for container in containers(pod) {
         names.extend(list(container, "/envFrom").iter().map(|e| text(e, "/secretRef/name")));
         let variables = list(container, "/env").iter();

@@ -13,11 +13,7 @@ const READ: &[&str] = &["get", "list", "watch"];
 
 /// Excludes kinds that the node authorizer checks itself.
 const RULES: &[NodeRule] = &[
-    NodeRule {
-        groups: &["authentication.k8s.io"],
-        resources: &["tokenreviews"],
-        verbs: &["create"],
-    },
+    NodeRule { groups: &["authentication.k8s.io"], resources: &["tokenreviews"], verbs: &["create"] },
     NodeRule {
         groups: &["authorization.k8s.io"],
         resources: &["subjectaccessreviews", "localsubjectaccessreviews"],

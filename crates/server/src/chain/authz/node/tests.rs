@@ -21,12 +21,7 @@ use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 static CERTIFICATE_REQUEST: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",
-    served: &[ServedVersion {
-        group: "certificates.k8s.io",
-        version: "v1",
-        type_name: "",
-        convert: None,
-    }],
+    served: &[ServedVersion { group: "certificates.k8s.io", version: "v1", type_name: "", convert: None }],
     selectable: &[
         SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" },
         SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },

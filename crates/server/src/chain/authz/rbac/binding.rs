@@ -109,11 +109,8 @@ impl RbacSubject {
                 let given = if given.is_null() { "" } else { given.as_str()? };
                 let namespace = if given.is_empty() { namespace } else { given };
                 let user = format!("system:serviceaccount:{namespace}:{name}").into();
-                let account = RbacSubject::ServiceAccount {
-                    name: name.into(),
-                    namespace: namespace.into(),
-                    user,
-                };
+                let account =
+                    RbacSubject::ServiceAccount { name: name.into(), namespace: namespace.into(), user };
                 (!namespace.is_empty()).then_some(account)
             }
             _ => None,
@@ -192,10 +189,7 @@ impl BindingIndex {
     }
 
     /// Returns the bindings that apply to `user`; one with several matching subjects is repeated.
-    pub(super) fn for_user<'a>(
-        &'a self,
-        user: &'a User,
-    ) -> impl Iterator<Item = &'a Arc<RoleBinding>> {
+    pub(super) fn for_user<'a>(&'a self, user: &'a User) -> impl Iterator<Item = &'a Arc<RoleBinding>> {
         let groups = user.groups.iter().filter_map(|g| self.by_group.get(g.as_str()));
         self.by_user.get(user.name.as_str()).into_iter().chain(groups).flatten()
     }

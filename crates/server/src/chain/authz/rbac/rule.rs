@@ -61,9 +61,7 @@ impl PolicyRule {
                     && self.resources.iter().any(|r| covers_resource(r, resource, subresource))
                     && self.allows_name(name)
             }
-            RuleTarget::Path(path) => {
-                self.non_resource_urls.iter().any(|url| covers_path(url, path))
-            }
+            RuleTarget::Path(path) => self.non_resource_urls.iter().any(|url| covers_path(url, path)),
         }
     }
 

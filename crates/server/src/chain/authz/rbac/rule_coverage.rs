@@ -92,13 +92,8 @@ fn count(part: &PolicyRule) -> usize {
 
 /// Returns the size in bytes of the longest permission in a part.
 fn longest(part: &PolicyRule) -> usize {
-    let lists = [
-        &part.verbs,
-        &part.api_groups,
-        &part.resources,
-        &part.resource_names,
-        &part.non_resource_urls,
-    ];
+    let lists =
+        [&part.verbs, &part.api_groups, &part.resources, &part.resource_names, &part.non_resource_urls];
     lists.into_iter().map(|list| list.iter().map(String::len).max().unwrap_or_default()).sum()
 }
 
@@ -151,9 +146,7 @@ fn covers(held: &PolicyRule, wanted: &PolicyRule) -> bool {
 
 fn covers_resource(held: &[String], resource: &str) -> bool {
     let subresource = resource.split_once('/').map(|(_, sub)| format!("*/{sub}"));
-    contains(held, ALL)
-        || contains(held, resource)
-        || subresource.is_some_and(|any| contains(held, &any))
+    contains(held, ALL) || contains(held, resource) || subresource.is_some_and(|any| contains(held, &any))
 }
 
 /// Formats rules in Kubernetes' words, one per line, grouping verbs on the same resource.
@@ -163,11 +156,7 @@ pub(crate) fn describe(rules: &[PolicyRule]) -> String {
     for rule in rules {
         let simple = rule.resource_names.is_empty() && rule.non_resource_urls.is_empty();
         let new = compact.len();
-        let at = if simple {
-            *places.entry((&rule.api_groups, &rule.resources)).or_insert(new)
-        } else {
-            new
-        };
+        let at = if simple { *places.entry((&rule.api_groups, &rule.resources)).or_insert(new) } else { new };
         match compact.get_mut(at) {
             Some(like) => like.verbs.extend(rule.verbs.iter().cloned()),
             None => compact.push(rule.clone()),
@@ -209,8 +198,7 @@ mod tests {
         let mut fields = text.split(' ').peekable();
         let verbs = list(fields.next());
         if fields.peek().is_some_and(|f| f.starts_with('/') || *f == "**") {
-            let non_resource_urls =
-                list(fields.next()).iter().map(|u| u.replace("**", "*")).collect();
+            let non_resource_urls = list(fields.next()).iter().map(|u| u.replace("**", "*")).collect();
             return PolicyRule { verbs, non_resource_urls, ..PolicyRule::default() };
         }
         let (api_groups, resources) = (list(fields.next()), list(fields.next()));
@@ -309,8 +297,7 @@ mod tests {
     #[test]
     fn missing_rules_are_reported_quickly() {
         let words = |letter: &str| (0..140).map(|i| format!("{letter}{i}")).collect::<Vec<_>>();
-        let wanted =
-            PolicyRule { api_groups: words("g"), resources: words("r"), ..rule("get core x") };
+        let wanted = PolicyRule { api_groups: words("g"), resources: words("r"), ..rule("get core x") };
         let begun = std::time::Instant::now();
         let text = describe(&missing(&[], &[wanted]).unwrap());
         assert_eq!(text.lines().count(), 140 * 140);

@@ -14,11 +14,8 @@ fn user(name: &str, groups: &[&str]) -> User {
 
 fn allows(rule: &PolicyRule, verb: &str, resource: ResourceAttributes<'_>) -> bool {
     let user = user("u", &[]);
-    let asked = AuthorizationAttributes {
-        user: &user,
-        verb,
-        target: AuthorizationTarget::Resource(resource),
-    };
+    let asked =
+        AuthorizationAttributes { user: &user, verb, target: AuthorizationTarget::Resource(resource) };
     rule.allows(&RuleQuery::from_attributes(&asked))
 }
 
@@ -34,7 +31,8 @@ fn resource_attributes<'a>(
 #[test]
 fn rules_match_as_in_kubernetes() {
     let rule = |verbs: &[&str], groups: &[&str], resources: &[&str], names: &[&str]| {
-        let value = json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
+        let value =
+            json!({"verbs": verbs, "apiGroups": groups, "resources": resources, "resourceNames": names});
         PolicyRule::parse(&value).unwrap()
     };
     let pods = resource_attributes("", "pods", "", "");
@@ -43,12 +41,7 @@ fn rules_match_as_in_kubernetes() {
         (rule(&["get"], &[""], &["pods"], &[]), "get", pods.clone(), true),
         (rule(&["get"], &[""], &["pods"], &[]), "list", pods.clone(), false),
         (rule(&["*"], &[""], &["pods"], &[]), "anything", pods.clone(), true),
-        (
-            rule(&["get"], &["*"], &["pods"], &[]),
-            "get",
-            resource_attributes("x.io", "pods", "", ""),
-            true,
-        ),
+        (rule(&["get"], &["*"], &["pods"], &[]), "get", resource_attributes("x.io", "pods", "", ""), true),
         (rule(&["get"], &["apps"], &["pods"], &[]), "get", pods.clone(), false),
         (rule(&["get"], &[], &["pods"], &[]), "get", pods.clone(), false),
         (rule(&["get"], &[""], &[], &[]), "get", pods.clone(), false),
@@ -65,31 +58,16 @@ fn rules_match_as_in_kubernetes() {
         (rule(&["get"], &[""], &["*"], &[]), "get", status.clone(), true),
         (rule(&["get"], &[""], &["po*"], &[]), "get", pods.clone(), false),
         // Resource names.
-        (
-            rule(&["get"], &[""], &["pods"], &["a.b"]),
-            "get",
-            resource_attributes("", "pods", "", "a.b"),
-            true,
-        ),
+        (rule(&["get"], &[""], &["pods"], &["a.b"]), "get", resource_attributes("", "pods", "", "a.b"), true),
         (
             rule(&["get"], &[""], &["pods"], &["a.b"]),
             "get",
             resource_attributes("", "pods", "", "axb"),
             false,
         ),
-        (
-            rule(&["get"], &[""], &["pods"], &["*"]),
-            "get",
-            resource_attributes("", "pods", "", "axb"),
-            false,
-        ),
+        (rule(&["get"], &[""], &["pods"], &["*"]), "get", resource_attributes("", "pods", "", "axb"), false),
         (rule(&["get"], &[""], &["pods"], &["a"]), "get", pods, false),
-        (
-            rule(&["get"], &[""], &["pods"], &["a"]),
-            "get",
-            resource_attributes("", "pods", "", "ab"),
-            false,
-        ),
+        (rule(&["get"], &[""], &["pods"], &["a"]), "get", resource_attributes("", "pods", "", "ab"), false),
     ];
     for (rule, verb, resource, want) in cases {
         let words = format!("{rule:?} {verb} {resource:?}");
@@ -112,22 +90,15 @@ fn paths_match_whole_or_by_what_they_begin_with() {
     ] {
         let rule = PolicyRule::parse(&json!({"verbs": ["get"], "nonResourceURLs": [url]})).unwrap();
         let somebody = user("u", &[]);
-        let at = |verb| AuthorizationAttributes {
-            user: &somebody,
-            verb,
-            target: AuthorizationTarget::Path(path),
-        };
+        let at =
+            |verb| AuthorizationAttributes { user: &somebody, verb, target: AuthorizationTarget::Path(path) };
         assert_eq!(rule.allows(&RuleQuery::from_attributes(&at("get"))), want, "{url} {path}");
         assert!(!rule.allows(&RuleQuery::from_attributes(&at("post"))), "{url} {path}");
     }
-    let resources =
-        PolicyRule::parse(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+    let resources = PolicyRule::parse(&json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
     let (somebody, path) = (user("u", &[]), AuthorizationTarget::Path("/healthz"));
     let asked = AuthorizationAttributes { user: &somebody, verb: "get", target: path };
-    assert!(
-        !resources.unwrap().allows(&RuleQuery::from_attributes(&asked)),
-        "no path is a resource"
-    );
+    assert!(!resources.unwrap().allows(&RuleQuery::from_attributes(&asked)), "no path is a resource");
 }
 
 #[test]
@@ -141,9 +112,7 @@ fn unreadable_rules_allow_nothing() {
     ] {
         assert_eq!(PolicyRule::parse(&broken), None, "{broken}");
     }
-    for broken in
-        [json!("x"), json!({"matchLabels": "x"}), json!({"matchLabels": {"a": 1}}), json!(null)]
-    {
+    for broken in [json!("x"), json!({"matchLabels": "x"}), json!({"matchLabels": {"a": 1}}), json!(null)] {
         let rule = json!({"clusterRoleSelectors": [broken]});
         assert_eq!(aggregate::selectors(&rule).unwrap().len(), 0, "{rule}");
     }
@@ -191,8 +160,7 @@ impl RbacFixture {
     }
 
     fn decide(&self, who: &User, verb: &str, namespace: &str) -> Decision {
-        let resource =
-            ResourceAttributes { namespace, ..resource_attributes("", "configmaps", "", "") };
+        let resource = ResourceAttributes { namespace, ..resource_attributes("", "configmaps", "", "") };
         let target = AuthorizationTarget::Resource(resource);
         self.rbac.decide(&AuthorizationAttributes { user: who, verb, target })
     }
@@ -209,7 +177,8 @@ fn bindings_apply_to_those_they_name() {
     world.write("roles", "a/read", Some(json!({"metadata": {}, "rules": reader("list")["rules"]})));
     let (alice, dev) = (user("alice", &["x"]), user("bob", &["y", "dev"]));
     let account = user("system:serviceaccount:a:robot", &[]);
-    let to = |kind: &str, name: &str| json!([{"kind": "User", "name": "nobody"}, {"kind": kind, "name": name}]);
+    let to =
+        |kind: &str, name: &str| json!([{"kind": "User", "name": "nobody"}, {"kind": kind, "name": name}]);
     world.bind("clusterrolebindings", "b", "ClusterRole", "read", to("User", "alice"));
     world.bind("rolebindings", "a/dev", "Role", "read", to("Group", "dev"));
     world.bind("rolebindings", "a/sa", "ClusterRole", "read", to("ServiceAccount", "robot"));
@@ -225,12 +194,7 @@ fn bindings_apply_to_those_they_name() {
         (&dev, "list", "a", by(r#"RoleBinding "dev/a" of Role "read" to Group "dev""#)),
         (&dev, "list", "b", no.clone()),
         (&dev, "list", "", no.clone()),
-        (
-            &account,
-            "get",
-            "a",
-            by(r#"RoleBinding "sa/a" of ClusterRole "read" to ServiceAccount "robot/a""#),
-        ),
+        (&account, "get", "a", by(r#"RoleBinding "sa/a" of ClusterRole "read" to ServiceAccount "robot/a""#)),
         (&account, "get", "b", no.clone()),
         (&user("Alice", &[]), "get", "", no.clone()),
         (&user("dev", &["alice"]), "get", "a", no),
@@ -268,13 +232,7 @@ fn changes_that_fell_out_of_the_window_are_found() {
     let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
     world.cluster_role("read", json!({}), reader("get"));
-    world.bind(
-        "clusterrolebindings",
-        "b",
-        "ClusterRole",
-        "read",
-        json!([{"kind": "User", "name": "alice"}]),
-    );
+    world.bind("clusterrolebindings", "b", "ClusterRole", "read", json!([{"kind": "User", "name": "alice"}]));
     assert!(world.decide(&alice, "get", "").is_allowed());
     world.write("clusterrolebindings", "b", None);
     // The change that revoked the grant leaves the window before the next query.
@@ -287,13 +245,7 @@ fn a_panic_in_the_index_does_not_stay() {
     let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
     world.cluster_role("read", json!({}), reader("get"));
-    world.bind(
-        "clusterrolebindings",
-        "b",
-        "ClusterRole",
-        "read",
-        json!([{"kind": "User", "name": "alice"}]),
-    );
+    world.bind("clusterrolebindings", "b", "ClusterRole", "read", json!([{"kind": "User", "name": "alice"}]));
     let shared = world.rbac.0.clone();
     let broken = std::thread::spawn(move || {
         let mut index = shared.index.write().unwrap();
@@ -311,13 +263,7 @@ fn a_panic_in_the_index_does_not_stay() {
 fn aggregated_roles_have_the_rules_of_those_they_select() {
     let mut world = RbacFixture::new();
     let alice = user("alice", &[]);
-    world.bind(
-        "clusterrolebindings",
-        "b",
-        "ClusterRole",
-        "sum",
-        json!([{"kind": "User", "name": "alice"}]),
-    );
+    world.bind("clusterrolebindings", "b", "ClusterRole", "sum", json!([{"kind": "User", "name": "alice"}]));
     let of = |labels: Value| json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": labels}]}});
     let mut sum = of(json!({"part": "sum"}));
     // Rules stored in an aggregated role are ignored.
@@ -336,10 +282,7 @@ fn aggregated_roles_have_the_rules_of_those_they_select() {
     assert_eq!(names(&world), 2, "equal rules come once");
     world.cluster_role("leaf", json!({}), reader("get"));
     world.write("clusterroles", "same", None);
-    assert!(
-        !world.decide(&alice, "get", "").is_allowed(),
-        "a label that goes takes the rules along"
-    );
+    assert!(!world.decide(&alice, "get", "").is_allowed(), "a label that goes takes the rules along");
     world.write("clusterroles", "mid", None);
     assert!(!world.decide(&alice, "list", "").is_allowed());
 }
@@ -392,16 +335,10 @@ fn the_four_kinds_are_seen_as_they_were_at_one_time() {
     let over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let readers: Vec<_> = (0..2)
         .map(|_| {
-            let (rbac, over, alice) =
-                (RbacAuthorizer(world.rbac.0.clone()), over.clone(), alice.clone());
+            let (rbac, over, alice) = (RbacAuthorizer(world.rbac.0.clone()), over.clone(), alice.clone());
             std::thread::spawn(move || {
                 while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                    let target = AuthorizationTarget::Resource(resource_attributes(
-                        "",
-                        "configmaps",
-                        "",
-                        "",
-                    ));
+                    let target = AuthorizationTarget::Resource(resource_attributes("", "configmaps", "", ""));
                     let asked = AuthorizationAttributes { user: &alice, verb: "delete", target };
                     assert!(!rbac.decide(&asked).is_allowed());
                 }

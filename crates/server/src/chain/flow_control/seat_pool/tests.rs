@@ -188,11 +188,7 @@ async fn heavy_requests_are_not_starved_by_light_ones() {
     let heavy = heavy.as_mut().now_or_never().expect("its turn").expect("seats");
     assert_eq!((pool.seats_in_use(), pool.executing(), pool.waiting()), (4, 1, 7));
     drop(heavy);
-    assert_eq!(
-        (pool.seats_in_use(), pool.executing(), pool.waiting()),
-        (4, 4, 3),
-        "all seats are used"
-    );
+    assert_eq!((pool.seats_in_use(), pool.executing(), pool.waiting()), (4, 4, 3), "all seats are used");
     drop(behind);
     assert_empty(&pool);
 }

@@ -115,12 +115,7 @@ fn field_rule(rule: &Value, path: &FieldPath, errors: &mut FieldErrors) {
         return errors.invalid_str(&path.child("key"), text(rule, "key"), detail);
     }
     for (index, value) in values.into_iter().enumerate() {
-        report_all(
-            &path.child("values").index(index),
-            value,
-            names::dns1123_subdomain(value),
-            errors,
-        );
+        report_all(&path.child("values").index(index), value, names::dns1123_subdomain(value), errors);
     }
 }
 

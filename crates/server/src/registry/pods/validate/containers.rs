@@ -8,17 +8,11 @@ use windlass_api::names;
 
 use super::super::fields::{flag, int, list, optional_text, part, text};
 use super::{
-    PodContext, env, handlers, in_range, mounts, one_of, report_all, required_name, resources,
-    security,
+    PodContext, env, handlers, in_range, mounts, one_of, report_all, required_name, resources, security,
 };
 
 /// Validates regular containers; at least one is required.
-pub(super) fn regular(
-    spec: &Value,
-    context: &PodContext,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+pub(super) fn regular(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let containers = list(spec, "containers");
     if containers.is_empty() {
         return errors.required(path, "");
@@ -75,12 +69,7 @@ pub(super) fn init(spec: &Value, context: &PodContext, path: &FieldPath, errors:
 }
 
 /// Validates ephemeral containers, which are added to a running pod for debugging.
-pub(super) fn ephemeral(
-    spec: &Value,
-    context: &PodContext,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+pub(super) fn ephemeral(spec: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     const DETAIL: &str = "cannot be set for an Ephemeral Container";
     let others: BTreeSet<&str> = list(spec, "containers")
         .iter()
@@ -153,12 +142,7 @@ pub(super) fn host_network_ports(spec: &Value, path: &FieldPath, errors: &mut Fi
 }
 
 /// Rules for containers of every kind.
-fn validate_common(
-    container: &Value,
-    context: &PodContext,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn validate_common(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     required_name(&path.child("name"), text(container, "name"), names::dns1123_label, errors);
     super::required(path, container, "image", errors);
     one_of(
@@ -181,12 +165,7 @@ fn validate_common(
     resources::container_resources(wanted, &context.claims, &path.child("resources"), errors);
     resize_policy(container, context, &path.child("resizePolicy"), errors);
     if let Some(rules) = part(container, "securityContext") {
-        security::container_security_context(
-            rules,
-            context,
-            &path.child("securityContext"),
-            errors,
-        );
+        security::container_security_context(rules, context, &path.child("securityContext"), errors);
     }
 }
 
@@ -229,12 +208,7 @@ fn host_port_conflicts(containers: &[Value], path: &FieldPath, errors: &mut Fiel
     }
 }
 
-fn resize_policy(
-    container: &Value,
-    context: &PodContext,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn resize_policy(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = BTreeSet::new();
     for (index, policy) in list(container, "resizePolicy").iter().enumerate() {
         let resource = text(policy, "resourceName");

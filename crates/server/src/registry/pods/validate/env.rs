@@ -20,13 +20,8 @@ const VARIABLE_FIELDS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
-const FILE_FIELDS: [&str; 5] = [
-    "metadata.annotations",
-    "metadata.labels",
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-];
+const FILE_FIELDS: [&str; 5] =
+    ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 const RESOURCES: [&str; 6] = [
     "limits.cpu",
     "limits.ephemeral-storage",
@@ -192,10 +187,7 @@ fn unconvertible(version: &str, field: &str) -> Option<String> {
     }
     let known = VARIABLE_FIELDS.contains(&field)
         || FILE_FIELDS.contains(&field)
-        || matches!(
-            field,
-            "spec.restartPolicy" | "spec.schedulerName" | "status.phase" | "spec.host"
-        );
+        || matches!(field, "spec.restartPolicy" | "spec.schedulerName" | "status.phase" | "spec.host");
     (!known).then(|| format!("field label not supported: {field}"))
 }
 
@@ -208,8 +200,7 @@ fn subscripted(field: &str) -> Option<(&str, &str)> {
 
 fn resource_ref(reference: &Value, in_volume: bool, path: &FieldPath, errors: &mut FieldErrors) {
     let resource = text(reference, "resource");
-    let huge =
-        resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
+    let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
     if in_volume && text(reference, "containerName").is_empty() {
         errors.required(&path.child("containerName"), "");
     } else if resource.is_empty() {
@@ -221,8 +212,7 @@ fn resource_ref(reference: &Value, in_volume: bool, path: &FieldPath, errors: &m
     if matches!(divisor, "" | "0") {
         return;
     }
-    let by_size =
-        ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
+    let by_size = ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"];
     let of_what = match resource.split_once('.').map_or("", |(_, name)| name) {
         "cpu" if !matches!(divisor, "1" | "1m") => {
             let detail = "only divisor's values 1m and 1 are supported with the cpu resource";

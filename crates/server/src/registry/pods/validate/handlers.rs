@@ -30,21 +30,11 @@ pub(super) fn validate_handlers(
     }
 }
 
-fn probe(
-    name: &str,
-    probe: &Value,
-    grace: Option<i64>,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn probe(name: &str, probe: &Value, grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
     handler(probe, &["exec", "httpGet", "tcpSocket", "grpc"], grace, path, errors);
-    for field in [
-        "initialDelaySeconds",
-        "timeoutSeconds",
-        "periodSeconds",
-        "successThreshold",
-        "failureThreshold",
-    ] {
+    for field in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    {
         let number = int(probe, field).unwrap_or_default();
         if number < 0 {
             let detail = "must be greater than or equal to 0";
@@ -71,13 +61,7 @@ fn probe(
 }
 
 /// Validates one action of the allowed `kinds`: the first counts, every other is an error.
-fn handler(
-    action: &Value,
-    kinds: &[&str],
-    grace: Option<i64>,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn handler(action: &Value, kinds: &[&str], grace: Option<i64>, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen = false;
     for kind in kinds {
         let Some(action) = part(action, kind) else { continue };
@@ -138,8 +122,7 @@ fn sleep(sleep: &Value, grace: Option<i64>, path: &FieldPath, errors: &mut Field
     let seconds = int(sleep, "seconds").unwrap_or_default();
     let Some(grace) = grace else { return };
     if seconds < 0 || seconds > grace {
-        let detail =
-            format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
+        let detail = format!("must be non-negative and less than terminationGracePeriodSeconds ({grace})");
         errors.invalid(path, &seconds.into(), &detail);
     }
 }

@@ -9,12 +9,7 @@ use super::super::fields::{flag, list, optional_text, part, text};
 use super::{PodContext, paths};
 
 /// Validates the mounts and raw devices of a container.
-pub(super) fn check(
-    container: &Value,
-    context: &PodContext,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+pub(super) fn check(container: &Value, context: &PodContext, path: &FieldPath, errors: &mut FieldErrors) {
     let by_name = |field, target| -> BTreeMap<&str, &str> {
         list(container, field).iter().map(|m| (text(m, "name"), text(m, target))).collect()
     };
@@ -75,8 +70,7 @@ fn propagation(mount: &Value, container: &Value, path: &FieldPath, errors: &mut 
     if !MODES.contains(&mode) {
         errors.not_supported(path, mode, &MODES);
     }
-    let privileged =
-        part(container, "securityContext").is_some_and(|rules| flag(rules, "privileged"));
+    let privileged = part(container, "securityContext").is_some_and(|rules| flag(rules, "privileged"));
     if mode == "Bidirectional" && !privileged {
         let detail = "Bidirectional mount propagation is available only to privileged containers";
         errors.forbidden(path, detail);
@@ -112,8 +106,7 @@ fn devices(
     let mut targets = BTreeSet::new();
     let mount_paths: BTreeSet<&str> = mounts.values().copied().collect();
     for (index, device) in list(container, "volumeDevices").iter().enumerate() {
-        let (name_at, path_at) =
-            (path.index(index).child("name"), path.index(index).child("devicePath"));
+        let (name_at, path_at) = (path.index(index).child("name"), path.index(index).child("devicePath"));
         let (name, target) = (text(device, "name"), text(device, "devicePath"));
         if name.is_empty() {
             errors.required(&name_at, "");
@@ -122,8 +115,7 @@ fn devices(
         }
         match context.volumes.get(name) {
             Some(volume)
-                if part(volume, "persistentVolumeClaim").is_none()
-                    && part(volume, "ephemeral").is_none() =>
+                if part(volume, "persistentVolumeClaim").is_none() && part(volume, "ephemeral").is_none() =>
             {
                 let detail = "can only use volume source type of PersistentVolumeClaim or \
                               Ephemeral for block mode";

@@ -61,12 +61,7 @@ impl ProjectedPaths<'_> {
     }
 }
 
-fn source_rules(
-    source: &Value,
-    path: &FieldPath,
-    taken: &mut ProjectedPaths,
-    errors: &mut FieldErrors,
-) {
+fn source_rules(source: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
     let mut count = 0;
     for kind in ["secret", "configMap"] {
         if let Some(object) = part(source, kind) {
@@ -103,12 +98,7 @@ fn source_rules(
     }
 }
 
-fn whole_object(
-    object: &Value,
-    path: &FieldPath,
-    taken: &mut ProjectedPaths,
-    errors: &mut FieldErrors,
-) {
+fn whole_object(object: &Value, path: &FieldPath, taken: &mut ProjectedPaths, errors: &mut FieldErrors) {
     let name = text(object, "name");
     if name.is_empty() {
         errors.required(&path.child("name"), "");
@@ -130,12 +120,7 @@ pub(super) fn key_to_path(item: &Value, path: &FieldPath, errors: &mut FieldErro
     paths::mode(&path.child("mode"), int(item, "mode"), errors);
 }
 
-fn service_account_token(
-    token: &Value,
-    path: &FieldPath,
-    volume: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn service_account_token(token: &Value, path: &FieldPath, volume: &FieldPath, errors: &mut FieldErrors) {
     let seconds = int(token, "expirationSeconds").unwrap_or_default();
     let at = path.child("expirationSeconds");
     if seconds < 600 {
@@ -159,11 +144,9 @@ fn cluster_trust_bundle(
     let name = optional_text(bundle, "name");
     let signer = optional_text(bundle, "signerName");
     match (name, signer) {
-        (Some(_), Some(_)) => errors.invalid_shown(
-            path,
-            &shown_bundle(bundle),
-            "only one of name and signerName may be used",
-        ),
+        (Some(_), Some(_)) => {
+            errors.invalid_shown(path, &shown_bundle(bundle), "only one of name and signerName may be used")
+        }
         (Some(name), None) => bundle_by_name(bundle, name, path, errors),
         (None, Some(signer)) => bundles_by_signer(bundle, signer, path, errors),
         (None, None) => errors.required(path, "either name or signerName must be specified"),
@@ -243,8 +226,7 @@ fn pod_certificate(
         }
     }
     if files == 0 {
-        let detail =
-            "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
+        let detail = "specify at least one of credentialBundlePath, keyPath, and certificateChainPath";
         errors.required(path, detail);
     }
 }

@@ -46,12 +46,7 @@ pub(super) fn container_resources(
 }
 
 /// Validates the resources of the whole pod.
-pub(super) fn pod_resources(
-    spec: &Value,
-    resources: &Value,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+pub(super) fn pod_resources(spec: &Value, resources: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     if part(resources, "claims").is_some() {
         let detail = "claims may not be set for Resources at pod-level";
         errors.forbidden(&path.child("claims"), detail);
@@ -65,10 +60,8 @@ pub(super) fn pod_resources(
             };
             if NanoQuantity::from_value(limit) > NanoQuantity::from_value(whole) {
                 let at = path.child("containers").index(index).key(name).child("limits");
-                let detail = format!(
-                    "must be less than or equal to pod limits of {}",
-                    unquoted_quantity(whole)
-                );
+                let detail =
+                    format!("must be less than or equal to pod limits of {}", unquoted_quantity(whole));
                 errors.invalid(&at, limit, &detail);
             }
         }
@@ -102,9 +95,7 @@ pub(super) fn pod_claims(claims: &[Value], path: &FieldPath, errors: &mut FieldE
         let detail = match given.len() {
             0 => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
             1 => "",
-            _ => {
-                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            }
+            _ => "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified",
         };
         if !detail.is_empty() {
             errors.invalid_shown(&at, &shown_claim(claim), detail);
@@ -120,10 +111,7 @@ fn shown_claim(claim: &Value) -> String {
     super::go_json::object(&[
         ("Name", super::go_json::string(text(claim, "name"))),
         ("ResourceClaimName", super::go_json::value(part(claim, "resourceClaimName"))),
-        (
-            "ResourceClaimTemplateName",
-            super::go_json::value(part(claim, "resourceClaimTemplateName")),
-        ),
+        ("ResourceClaimTemplateName", super::go_json::value(part(claim, "resourceClaimTemplateName"))),
     ])
 }
 
@@ -188,8 +176,7 @@ fn proportion(
         let detail = format!("must be equal to {name} limit of {}", unquoted_quantity(limit));
         errors.invalid(requests_at, request, &detail);
     } else if asked > most {
-        let detail =
-            format!("must be less than or equal to {name} limit of {}", unquoted_quantity(limit));
+        let detail = format!("must be less than or equal to {name} limit of {}", unquoted_quantity(limit));
         errors.invalid(requests_at, request, &detail);
     }
 }
@@ -197,18 +184,12 @@ fn proportion(
 fn huge_pages(name: &str, amount: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(size) = name.strip_prefix("hugepages-") else { return };
     if !NanoQuantity::from_value(amount).is_multiple_of(NanoQuantity::from_text(size)) {
-        let detail =
-            format!("{} is not positive integer multiple of {name}", unquoted_quantity(amount));
+        let detail = format!("{} is not positive integer multiple of {name}", unquoted_quantity(amount));
         errors.invalid(path, amount, &detail);
     }
 }
 
-fn claim_names(
-    resources: &Value,
-    known: &BTreeSet<&str>,
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn claim_names(resources: &Value, known: &BTreeSet<&str>, path: &FieldPath, errors: &mut FieldErrors) {
     let mut seen: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut all: Option<String> = None;
     for (index, claim) in list(resources, "claims").iter().enumerate() {
@@ -272,8 +253,7 @@ fn resource(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     let broken = names::qualified_name(name);
     let well_formed = broken.is_empty();
     report_all(path, name, broken, errors);
-    let standard =
-        STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
+    let standard = STANDARD.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-");
     if well_formed && !name.contains('/') && !standard {
         errors.invalid_str(path, name, "must be a standard resource type or fully qualified");
     }

@@ -165,8 +165,7 @@ pub(super) fn spread(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
         if skew <= 0 {
             errors.invalid(&at.child("maxSkew"), &skew.into(), "must be greater than zero");
         }
-        let (key, action) =
-            (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
+        let (key, action) = (text(constraint, "topologyKey"), text(constraint, "whenUnsatisfiable"));
         if key.is_empty() {
             errors.required(&at.child("topologyKey"), "can not be empty");
         }
@@ -199,8 +198,7 @@ fn min_domains(constraint: &Value, action: &str, path: &FieldPath, errors: &mut 
         errors.invalid(path, &domains.into(), "must be greater than zero");
     }
     if action != "DoNotSchedule" {
-        let detail =
-            format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+        let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
         errors.invalid(path, &domains.into(), &detail);
     }
 }

@@ -67,9 +67,7 @@ pub(super) fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldError
     if optional_flag(spec, "hostUsers") != Some(false) {
         return;
     }
-    for (field, shown) in
-        [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")]
-    {
+    for (field, shown) in [("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")] {
         if flag(spec, field) {
             errors.forbidden(&path.child(shown), "when `hostUsers` is false");
         }
@@ -87,9 +85,8 @@ pub(super) fn host_users(spec: &Value, path: &FieldPath, errors: &mut FieldError
 /// A Linux pod has no Windows options.
 pub(super) fn no_windows_options(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const DETAIL: &str = "windows options cannot be set for a linux pod";
-    let set = |holder: &Value| {
-        part(holder, "securityContext").is_some_and(|c| part(c, "windowsOptions").is_some())
-    };
+    let set =
+        |holder: &Value| part(holder, "securityContext").is_some_and(|c| part(c, "windowsOptions").is_some());
     if set(spec) {
         errors.forbidden(&path.child("securityContext").child("windowsOptions"), DETAIL);
     }
@@ -111,13 +108,7 @@ fn validate_ids(context: &Value, fields: &[&str], path: &FieldPath, errors: &mut
     }
 }
 
-fn supported(
-    context: &Value,
-    field: &str,
-    known: &[&str],
-    path: &FieldPath,
-    errors: &mut FieldErrors,
-) {
+fn supported(context: &Value, field: &str, known: &[&str], path: &FieldPath, errors: &mut FieldErrors) {
     if let Some(value) = optional_text(context, field)
         && !known.contains(&value)
     {
@@ -201,9 +192,8 @@ fn sysctls(spec: &Value, context: &Value, path: &FieldPath, errors: &mut FieldEr
         }
         seen.insert(name);
         let dotted = name.replace('/', ".");
-        let of_ipc =
-            ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| dotted.starts_with(p))
-                || dotted == "kernel.sem";
+        let of_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|p| dotted.starts_with(p))
+            || dotted == "kernel.sem";
         if flag(spec, "hostNetwork") && dotted.starts_with("net.") {
             errors.invalid_str(&at, name, "may not be specified when 'hostNetwork' is true");
         } else if flag(spec, "hostIPC") && of_ipc {
@@ -214,8 +204,7 @@ fn sysctls(spec: &Value, context: &Value, path: &FieldPath, errors: &mut FieldEr
 
 fn is_sysctl(name: &str) -> bool {
     name.split(['.', '/']).all(|segment| {
-        let outer =
-            |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let outer = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         let bytes = segment.as_bytes();
         outer(bytes.first())
             && outer(bytes.last())

@@ -8,8 +8,8 @@ use windlass_api::field::{FieldErrors, FieldPath};
 use windlass_api::names;
 
 use super::super::fields::{
-    annotation, below, entries, first_by, int, list, list_mut, part, restore, set, spec,
-    status as status_of, text,
+    annotation, below, entries, first_by, int, list, list_mut, part, restore, set, spec, status as status_of,
+    text,
 };
 use super::super::qos;
 use super::update::annotation_changes;
@@ -22,8 +22,7 @@ pub(crate) fn status(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("status");
     let (new_status, old_status) = (status_of(new), status_of(old));
     conditions(new_status, &path.child("conditions"), errors);
-    let (nominated, before) =
-        (text(new_status, "nominatedNodeName"), text(old_status, "nominatedNodeName"));
+    let (nominated, before) = (text(new_status, "nominatedNodeName"), text(old_status, "nominatedNodeName"));
     if nominated != before && !nominated.is_empty() {
         let at = path.child("nominatedNodeName");
         report_all(&at, nominated, names::dns1123_subdomain(nominated), errors);
@@ -86,8 +85,7 @@ fn transitions(
     for (index, before) in list(status_of(old), field).iter().enumerate() {
         let Some(ended) = below(part(before, "state"), "terminated") else { continue };
         let name = text(before, "name");
-        let revived =
-            now.get(name).is_some_and(|after| below(part(after, "state"), "terminated").is_none());
+        let revived = now.get(name).is_some_and(|after| below(part(after, "state"), "terminated").is_none());
         let exit_code = int(ended, "exitCode").unwrap_or_default();
         let container = declared.get(name).copied();
         if revived && !may_restart(spec(old), container, exit_code) {
@@ -157,8 +155,7 @@ pub(crate) fn ephemeral_containers(new: &Value, old: &Value, errors: &mut FieldE
             Some(after) if *after != before => "changed",
             Some(_) => continue,
         };
-        errors
-            .forbidden(&path, &format!("existing ephemeral containers {name} may not be {what}\n"));
+        errors.forbidden(&path, &format!("existing ephemeral containers {name} may not be {what}\n"));
     }
 }
 
@@ -199,12 +196,10 @@ fn resized_container(new: &Value, old: &Value, path: &FieldPath, errors: &mut Fi
         }
     }
     let restarts = list(new, "resizePolicy").iter().any(|policy| {
-        text(policy, "resourceName") == "memory"
-            && text(policy, "restartPolicy") == "RestartContainer"
+        text(policy, "resourceName") == "memory" && text(policy, "restartPolicy") == "RestartContainer"
     });
-    let memory = |container: &Value| {
-        container.pointer("/resources/limits/memory").map(NanoQuantity::from_value)
-    };
+    let memory =
+        |container: &Value| container.pointer("/resources/limits/memory").map(NanoQuantity::from_value);
     if let (Some(now), Some(before)) = (memory(new), memory(old))
         && now < before
         && !restarts

@@ -54,10 +54,8 @@ fn specs() {
         (pod(json!({"containers": []})), &["spec.containers: Required value"]),
         (
             pod(json!({"restartPolicy": "Sometimes"})),
-            &[
-                "spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \
-               \"OnFailure\", \"Never\"",
-            ],
+            &["spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \
+               \"OnFailure\", \"Never\""],
         ),
         (
             pod(json!({"dnsPolicy": "X"})),
@@ -79,9 +77,7 @@ fn specs() {
         ),
         (
             pod(json!({"nodeName": "n", "schedulingGates": [{"name": "a/b"}]})),
-            &[
-                "spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",
-            ],
+            &["spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"],
         ),
         (
             pod(json!({"tolerations": [{"key": "a", "operator": "Exists", "value": "b"}]})),
@@ -160,10 +156,7 @@ fn containers() {
     check(&[
         (
             pod(json!({"containers": [{"name": "", "image": ""}]})),
-            &[
-                "spec.containers[0].name: Required value",
-                "spec.containers[0].image: Required value",
-            ],
+            &["spec.containers[0].name: Required value", "spec.containers[0].image: Required value"],
         ),
         (
             pod(json!({"containers": [{"name": "a", "image": "i"}, {"name": "a", "image": "i"}],
@@ -175,22 +168,16 @@ fn containers() {
         ),
         (
             container(json!({"image": " i"})),
-            &[
-                "spec.containers[0].image: Invalid value: \" i\": must not have leading or trailing \
-               whitespace",
-            ],
+            &["spec.containers[0].image: Invalid value: \" i\": must not have leading or trailing \
+               whitespace"],
         ),
         (
             container(json!({"imagePullPolicy": "Maybe"})),
-            &[
-                "spec.containers[0].imagePullPolicy: Unsupported value: \"Maybe\": supported values: \
-               \"Always\", \"IfNotPresent\", \"Never\"",
-            ],
+            &["spec.containers[0].imagePullPolicy: Unsupported value: \"Maybe\": supported values: \
+               \"Always\", \"IfNotPresent\", \"Never\""],
         ),
         (
-            container(
-                json!({"ports": [{"containerPort": 0}, {"containerPort": 70000, "protocol": "X"}]}),
-            ),
+            container(json!({"ports": [{"containerPort": 0}, {"containerPort": 70000, "protocol": "X"}]})),
             &[
                 "spec.containers[0].ports[0].containerPort: Required value",
                 "spec.containers[0].ports[1].containerPort: Invalid value: 70000: must be between 1 \
@@ -209,10 +196,8 @@ fn containers() {
             pod(
                 json!({"initContainers": [{"name": "a", "image": "i", "livenessProbe": {"exec": {"command": ["x"]}}}]}),
             ),
-            &[
-                "spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers \
-               without restartPolicy=Always",
-            ],
+            &["spec.initContainers[0].livenessProbe: Forbidden: may not be set for init containers \
+               without restartPolicy=Always"],
         ),
     ]);
 }
@@ -236,19 +221,13 @@ fn variables() {
         (
             container(json!({"env": [{"name": "A", "value": "x",
                 "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]})),
-            &[
-                "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when \
-               `value` is not empty",
-            ],
+            &["spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when \
+               `value` is not empty"],
         ),
         (
-            container(
-                json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]}),
-            ),
-            &[
-                "spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"spec.x\": \
-               error converting fieldPath: field label not supported: spec.x",
-            ],
+            container(json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.x"}}}]})),
+            &["spec.containers[0].env[0].valueFrom.fieldRef.fieldPath: Invalid value: \"spec.x\": \
+               error converting fieldPath: field label not supported: spec.x"],
         ),
         (
             container(
@@ -293,17 +272,11 @@ fn mounts() {
             container(
                 json!({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}]}),
             ),
-            &[
-                "spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"/a\": must be unique",
-            ],
+            &["spec.containers[0].volumeMounts[1].mountPath: Invalid value: \"/a\": must be unique"],
         ),
         (
-            container(
-                json!({"volumeMounts": [{"name": "v", "mountPath": "/a", "subPath": "../x"}]}),
-            ),
-            &[
-                "spec.containers[0].volumeMounts.subPath: Invalid value: \"../x\": must not contain '..'",
-            ],
+            container(json!({"volumeMounts": [{"name": "v", "mountPath": "/a", "subPath": "../x"}]})),
+            &["spec.containers[0].volumeMounts.subPath: Invalid value: \"../x\": must not contain '..'"],
         ),
         (
             container(
@@ -316,10 +289,8 @@ fn mounts() {
             container(
                 json!({"volumeDevices": [{"name": "v", "devicePath": "/d"}, {"name": "w", "devicePath": "/e"}]}),
             ),
-            &[
-                "spec.containers[0].volumeDevices[0].name: Invalid value: \"v\": can only use volume \
-               source type of PersistentVolumeClaim or Ephemeral for block mode",
-            ],
+            &["spec.containers[0].volumeDevices[0].name: Invalid value: \"v\": can only use volume \
+               source type of PersistentVolumeClaim or Ephemeral for block mode"],
         ),
     ]);
 }
@@ -342,9 +313,7 @@ fn probes_and_hooks() {
             ],
         ),
         (
-            container(
-                json!({"readinessProbe": {"httpGet": {"port": 0}, "initialDelaySeconds": -1}}),
-            ),
+            container(json!({"readinessProbe": {"httpGet": {"port": 0}, "initialDelaySeconds": -1}})),
             &[
                 "spec.containers[0].readinessProbe.httpGet.port: Invalid value: 0: must be between 1 \
                and 65535, inclusive",
@@ -354,10 +323,8 @@ fn probes_and_hooks() {
         ),
         (
             container(json!({"lifecycle": {"preStop": {"sleep": {"seconds": 31}}}})),
-            &[
-                "spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative \
-               and less than terminationGracePeriodSeconds (30)",
-            ],
+            &["spec.containers[0].lifecycle.preStop.sleep: Invalid value: 31: must be non-negative \
+               and less than terminationGracePeriodSeconds (30)"],
         ),
     ]);
 }
@@ -373,10 +340,8 @@ fn resources() {
         ),
         (
             resources(json!({"requests": {"cpu": "-1"}})),
-            &[
-                "spec.containers[0].resources.requests[cpu]: Invalid value: \"-1\": must be greater \
-               than or equal to 0",
-            ],
+            &["spec.containers[0].resources.requests[cpu]: Invalid value: \"-1\": must be greater \
+               than or equal to 0"],
         ),
         (
             resources(json!({"requests": {"pods": "1"}})),
@@ -399,10 +364,8 @@ fn resources() {
         ),
         (
             resources(json!({"claims": [{"name": "r"}]})),
-            &[
-                "spec.containers[0].resources.claims[0]: Not found: \"r\": must be one of the names \
-               in pod.spec.resourceClaims which is empty",
-            ],
+            &["spec.containers[0].resources.claims[0]: Not found: \"r\": must be one of the names \
+               in pod.spec.resourceClaims which is empty"],
         ),
     ]);
 }
@@ -412,10 +375,7 @@ fn volumes() {
     check(&[
         (
             pod(json!({"volumes": [{"name": ""}, {"name": "a"}, {"name": "a"}]})),
-            &[
-                "spec.volumes[0].name: Required value",
-                "spec.volumes[2].name: Duplicate value: \"a\"",
-            ],
+            &["spec.volumes[0].name: Required value", "spec.volumes[2].name: Duplicate value: \"a\""],
         ),
         (
             volume(json!({"emptyDir": {}, "hostPath": {"path": "/"}, "downwardAPI": {}})),
@@ -448,22 +408,16 @@ fn volumes() {
         ),
         (
             volume(json!({"downwardAPI": {"items": [{"path": "p"}]}})),
-            &[
-                "spec.volumes[0].downwardAPI: Required value: one of fieldRef and resourceFieldRef is \
-               required",
-            ],
+            &["spec.volumes[0].downwardAPI: Required value: one of fieldRef and resourceFieldRef is \
+               required"],
         ),
         (
             volume(json!({"nfs": {"server": "s", "path": "p"}})),
             &["spec.volumes[0].nfs.path: Invalid value: \"p\": must be an absolute path"],
         ),
         (
-            volume(
-                json!({"iscsi": {"targetPortal": "t", "iqn": "iqn.2003-01.com.example:x", "lun": 300}}),
-            ),
-            &[
-                "spec.volumes[0].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclusive",
-            ],
+            volume(json!({"iscsi": {"targetPortal": "t", "iqn": "iqn.2003-01.com.example:x", "lun": 300}})),
+            &["spec.volumes[0].iscsi.lun: Invalid value: 300: must be between 0 and 255, inclusive"],
         ),
         (
             volume(json!({"iscsi": {"targetPortal": "t", "iqn": "iqn.2003"}})),
@@ -479,8 +433,7 @@ fn projections_beyond_the_recorded_ones() {
     let source = |value: Value| volume(json!({"projected": {"sources": [value]}}));
     let at = "spec.volumes[0].projected.sources[0]";
     let certificate = |change: Value| {
-        let mut value =
-            json!({"signerName": "example.com/pods", "keyType": "ED25519", "keyPath": "k"});
+        let mut value = json!({"signerName": "example.com/pods", "keyType": "ED25519", "keyPath": "k"});
         for (field, change) in change.as_object().unwrap() {
             value[field] = change.clone();
         }
@@ -490,9 +443,7 @@ fn projections_beyond_the_recorded_ones() {
         (
             source(json!({"clusterTrustBundle": {"name": "", "path": "p"}})),
             vec![
-                format!(
-                    "{at}.clusterTrustBundle.name: Required value: must be a valid object name"
-                ),
+                format!("{at}.clusterTrustBundle.name: Required value: must be a valid object name"),
                 format!(
                     "{at}.clusterTrustBundle.name: Invalid value: \"\": not a valid \
                      clustertrustbundlename: {}",
@@ -529,10 +480,7 @@ fn projections_beyond_the_recorded_ones() {
         ),
         (
             certificate(json!({"certificateChainPath": "k"})),
-            vec![
-                "spec.volumes[0].projected: Invalid value: \"k\": conflicting duplicate paths"
-                    .to_owned(),
-            ],
+            vec!["spec.volumes[0].projected: Invalid value: \"k\": conflicting duplicate paths".to_owned()],
         ),
         (
             certificate(json!({"userAnnotations": {"plain": "x", "Example.com/A": "y"}})),
@@ -563,8 +511,7 @@ fn projections_beyond_the_recorded_ones() {
                 "spec.volumes[0].projected.defaultMode: Invalid value: 512: must be a number \
                  between 0 and 0777 (octal), both inclusive"
                     .to_owned(),
-                "spec.volumes[0].projected: Invalid value: \"m\": conflicting duplicate paths"
-                    .to_owned(),
+                "spec.volumes[0].projected: Invalid value: \"m\": conflicting duplicate paths".to_owned(),
             ],
         ),
     ];

@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use windlass_api::field::{FieldErrors, FieldPath};
 
-use super::super::fields::{
-    entries, int, list, list_mut, metadata, part, restore, set, spec, text,
-};
+use super::super::fields::{entries, int, list, list_mut, metadata, part, restore, set, spec, text};
 use super::{APPARMOR_PREFIX, MIRROR, annotations, metadata_and_spec, scheduling};
 
 const IMMUTABLE: &str = "pod updates may not change fields other than \
@@ -53,9 +51,7 @@ pub(crate) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
 /// Annotations that record a pod's origin are immutable.
 pub(super) fn annotation_changes(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata").child("annotations");
-    let all = |pod| -> BTreeMap<&str, &Value> {
-        entries(metadata(pod), "annotations").into_iter().collect()
-    };
+    let all = |pod| -> BTreeMap<&str, &Value> { entries(metadata(pod), "annotations").into_iter().collect() };
     let (new_all, old_all) = (all(new), all(old));
     for (key, value) in &old_all {
         if new_all.get(key) == Some(value) {
@@ -120,13 +116,11 @@ fn added_tolerations(new: &Value, old: &Value, path: &FieldPath, errors: &mut Fi
 }
 
 fn removed_gates(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    let known: BTreeSet<&str> =
-        list(old, "schedulingGates").iter().map(|g| text(g, "name")).collect();
+    let known: BTreeSet<&str> = list(old, "schedulingGates").iter().map(|g| text(g, "name")).collect();
     for (index, gate) in list(new, "schedulingGates").iter().enumerate() {
         let name = text(gate, "name");
         if !known.contains(name) {
-            let detail =
-                format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
             errors.forbidden(&path.index(index).child("name"), &detail);
         }
     }
@@ -152,9 +146,9 @@ fn without_mutable_fields(new: &Value, old: &Value) -> Value {
 
 /// While scheduling gates hold a pod, its node constraints may be tightened.
 fn gated(rest: &mut Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    let kept = entries(old, "nodeSelector").into_iter().all(|(key, value)| {
-        rest.pointer("/nodeSelector").and_then(|all| all.get(key)) == Some(value)
-    });
+    let kept = entries(old, "nodeSelector")
+        .into_iter()
+        .all(|(key, value)| rest.pointer("/nodeSelector").and_then(|all| all.get(key)) == Some(value));
     if !kept {
         let shown = part(rest, "nodeSelector").cloned().unwrap_or_default();
         let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
@@ -179,12 +173,10 @@ fn node_affinity(spec: &Value) -> Value {
 
 fn node_affinity_additions(new: &Value, old: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const TERMS: &str = "/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms";
-    let terms = |affinity: &Value| {
-        affinity.pointer(TERMS).and_then(Value::as_array).cloned().unwrap_or_default()
-    };
+    let terms =
+        |affinity: &Value| affinity.pointer(TERMS).and_then(Value::as_array).cloned().unwrap_or_default();
     let (new, old) = (terms(new), terms(old));
-    let at =
-        path.child("requiredDuringSchedulingIgnoredDuringExecution").child("nodeSelectorTerms");
+    let at = path.child("requiredDuringSchedulingIgnoredDuringExecution").child("nodeSelectorTerms");
     if !old.is_empty() && new.len() != old.len() {
         let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
         return errors.invalid(&at, &new.into(), detail);

@@ -98,12 +98,7 @@ const SOURCES: [VolumeSourceRule; 30] = [
         required(path, source, "volumeID", errors);
         secret_ref(source, path, errors);
     }),
-    VolumeSourceRule {
-        field: "cephfs",
-        in_forbidden: "cephFS",
-        in_path: "cephfs",
-        rules: monitors,
-    },
+    VolumeSourceRule { field: "cephfs", in_forbidden: "cephFS", in_path: "cephfs", rules: monitors },
     source_kind("quobyte", quobyte),
     VolumeSourceRule {
         field: "downwardAPI",
@@ -190,24 +185,15 @@ fn secret_ref(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 }
 
 fn empty_dir(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    if part(source, "sizeLimit").is_some_and(|limit| NanoQuantity::from_value(limit).sign().is_lt())
-    {
+    if part(source, "sizeLimit").is_some_and(|limit| NanoQuantity::from_value(limit).sign().is_lt()) {
         let detail = "SizeLimit field must be a valid resource quantity";
         errors.forbidden(&path.child("sizeLimit"), detail);
     }
 }
 
 fn host_path(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
-    const TYPES: [&str; 8] = [
-        "",
-        "BlockDevice",
-        "CharDevice",
-        "Directory",
-        "DirectoryOrCreate",
-        "File",
-        "FileOrCreate",
-        "Socket",
-    ];
+    const TYPES: [&str; 8] =
+        ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
     let target = text(source, "path");
     if target.is_empty() {
         return errors.required(&path.child("path"), "");
@@ -390,13 +376,11 @@ fn flex_volume(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
 fn azure_disk(source: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     const MANAGED_URI: &str = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/\
                                microsoft.compute/disks/{disk-id}";
-    const BLOB_URI: &str =
-        "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
+    const BLOB_URI: &str = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd";
     all_required(source, &["diskName", "diskURI"], path, errors);
-    for (field, known) in [
-        ("cachingMode", ["None", "ReadOnly", "ReadWrite"]),
-        ("kind", ["Dedicated", "Managed", "Shared"]),
-    ] {
+    for (field, known) in
+        [("cachingMode", ["None", "ReadOnly", "ReadWrite"]), ("kind", ["Dedicated", "Managed", "Shared"])]
+    {
         if let Some(value) = optional_text(source, field)
             && !known.contains(&value)
         {

@@ -31,11 +31,7 @@ fn rules_of_roles() {
             &["rules[0].nonResourceURLs: Invalid value: [\"/a\"]: rules cannot apply to both \
                regular resources and non-resource URLs"],
         ),
-        (
-            json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {}]),
-            NOTHING_SAID,
-            NOTHING_SAID,
-        ),
+        (json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {}]), NOTHING_SAID, NOTHING_SAID),
     ];
     for (rules, in_namespace, in_cluster) in table {
         let object = json!({ "rules": rules });
@@ -180,8 +176,7 @@ fn subjects_of_bindings() {
 
 #[test]
 fn a_binding_keeps_its_role() {
-    let binding =
-        |name: &str| json!({"roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}});
+    let binding = |name: &str| json!({"roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": name}});
     for kind in [&ROLE_BINDING, &CLUSTER_ROLE_BINDING] {
         assert!(change_refusals(kind, &binding("a"), &binding("a")).is_empty());
         assert_eq!(

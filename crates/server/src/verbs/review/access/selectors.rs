@@ -34,9 +34,8 @@ impl ReviewSelectors {
     fn note(&mut self, field: &str, read: usize, failed: bool) {
         if failed {
             let partially = if read > 0 { "partially " } else { "" };
-            self.errors.push(format!(
-                "spec.resourceAttributes.{field} {partially}ignored due to parse error"
-            ));
+            self.errors
+                .push(format!("spec.resourceAttributes.{field} {partially}ignored due to parse error"));
         }
     }
 }
@@ -87,15 +86,10 @@ mod tests {
     #[test]
     fn selectors_are_read_as_far_as_possible() {
         let requirement = |key: &str, operator: &str, values: &[&str]| json!({"key": key, "operator": operator, "values": values});
-        let ignored =
-            |field: &str| format!("spec.resourceAttributes.{field} ignored due to parse error");
+        let ignored = |field: &str| format!("spec.resourceAttributes.{field} ignored due to parse error");
         for (attributes, fields, errors) in [
             (json!({}), "", vec![]),
-            (
-                json!({"fieldSelector": {"rawSelector": "spec.nodeName=n"}}),
-                "spec.nodeName=n",
-                vec![],
-            ),
+            (json!({"fieldSelector": {"rawSelector": "spec.nodeName=n"}}), "spec.nodeName=n", vec![]),
             (json!({"fieldSelector": {"rawSelector": "a"}}), "", vec![ignored("fieldSelector")]),
             (
                 json!({"fieldSelector": {"requirements": [
@@ -111,10 +105,7 @@ mod tests {
                     requirement("a", "Exists", &[]),
                 ]}}),
                 "a=b",
-                vec![
-                    "spec.resourceAttributes.fieldSelector partially ignored due to parse error"
-                        .to_owned(),
-                ],
+                vec!["spec.resourceAttributes.fieldSelector partially ignored due to parse error".to_owned()],
             ),
             (
                 json!({"fieldSelector": {"requirements": [requirement("a", "In", &["b", "c"])]}}),

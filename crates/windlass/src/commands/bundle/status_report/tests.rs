@@ -11,8 +11,7 @@ const ROOT: &str = include_str!("../../../../../pki/tests/verdicts/ca-p256.pem")
 const NOW: OffsetDateTime = datetime!(2026-06-01 00:00 UTC);
 
 fn bundle(status: Value) -> Bundle {
-    let target =
-        json!({"configMap": {"key": "k"}, "namespaceSelector": {"matchLabels": {"t": "1"}}});
+    let target = json!({"configMap": {"key": "k"}, "namespaceSelector": {"matchLabels": {"t": "1"}}});
     let object = json!({
         "metadata": {"name": "roots", "uid": "1", "generation": 2},
         "spec": {"sources": [{"inLine": ROOT}], "target": target},
@@ -38,10 +37,7 @@ fn target(bundle: &Bundle) -> ObjectMeta {
     pool.add(ROOT.as_bytes()).unwrap();
     let desired = desired_targets(bundle, &pool).remove(0);
     let names = |keys: Vec<&String>| -> Value {
-        keys.into_iter()
-            .map(|key| (format!("f:{key}"), json!({})))
-            .collect::<serde_json::Map<_, _>>()
-            .into()
+        keys.into_iter().map(|key| (format!("f:{key}"), json!({}))).collect::<serde_json::Map<_, _>>().into()
     };
     let fields = json!({
         "f:data": {"f:k": {}},
@@ -106,8 +102,7 @@ fn problems_name_their_targets() {
     let good = target(&bundle(json!({})));
     let mut changed = good.clone();
     changed.labels.as_mut().unwrap().insert("trust.cert-manager.io/bundle".into(), "x".into());
-    let seen =
-        snapshot(json!({"conditions": condition("False", 1)}), &[("b", changed), ("c", good)]);
+    let seen = snapshot(json!({"conditions": condition("False", 1)}), &[("b", changed), ("c", good)]);
     let verdict = BundleStatusReport::from_snapshot(&seen, datetime!(2055-12-20 00:00 UTC));
     assert_eq!((verdict.targets, verdict.up_to_date), (2, 0));
     let wrong = verdict.outdated.iter().map(|w| format!("{}: {}", w.namespace, w.problem));
@@ -132,8 +127,7 @@ fn without_a_controller_that_is_said() {
     seen.unseen.push((TargetKind::Secret, "no".into()));
     let verdict = BundleStatusReport::from_snapshot(&seen, NOW);
     assert_eq!((verdict.targets, verdict.up_to_date, verdict.certificates.len()), (2, 0, 0));
-    let want =
-        ["no controller has reconciled the Bundle; check that one is running and is the leader"];
+    let want = ["no controller has reconciled the Bundle; check that one is running and is the leader"];
     assert_eq!(verdict.problems, want);
     assert_eq!(verdict.notes, ["Secrets not checked: no"]);
 }

@@ -2,8 +2,8 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use windlass_pki::{
-    AltNames, IssuedSubject, KeyPurpose, KeyType, LeafTemplate, PrivateKey, Serial, Subject,
-    SystemRandom, Validity, build_csr, issue, pem,
+    AltNames, IssuedSubject, KeyPurpose, KeyType, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
+    Validity, build_csr, issue, pem,
 };
 
 use super::*;
@@ -43,8 +43,7 @@ fn csr_pem(key: &PrivateKey) -> String {
 
 fn certificate(key: &PrivateKey) -> String {
     let ca = {
-        let validity =
-            Validity::new(datetime!(2026-01-01 0:00 UTC), datetime!(2036-01-01 0:00 UTC)).unwrap();
+        let validity = Validity::new(datetime!(2026-01-01 0:00 UTC), datetime!(2036-01-01 0:00 UTC)).unwrap();
         windlass_testkit::ca_with_validity("example web CA", validity)
     };
     let leaf = LeafTemplate {
@@ -99,15 +98,13 @@ Conditions
 fn a_certificate_in_words() {
     let key = PrivateKey::generate_type(KeyType::EcdsaP384).unwrap();
     let other = PrivateKey::generate().unwrap();
-    for (holder, told) in
-        [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
+    for (holder, told) in [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
     {
         let approved = json!({
             "type": "Approved", "status": "True", "reason": "Checked", "message": "two\nlines",
             "lastUpdateTime": "2026-11-16T11:58:00Z",
         });
-        let status =
-            json!({"conditions": [approved], "certificate": encoded(&certificate(holder))});
+        let status = json!({"conditions": [approved], "certificate": encoded(&certificate(holder))});
         let request = csr_object(&csr_pem(&key), status);
         let view = CsrView::from_csr(&request, NOW);
         let text = show(&view, &request, None);
@@ -131,8 +128,7 @@ fn a_certificate_in_words() {
 
 #[test]
 fn undecodable_requests_show_the_reason() {
-    let status =
-        json!({"conditions": [{"type": "Denied", "status": "True"}], "certificate": encoded("x")});
+    let status = json!({"conditions": [{"type": "Denied", "status": "True"}], "certificate": encoded("x")});
     let request = csr_object("rubbish", status);
     let view = CsrView::from_csr(&request, NOW);
     let text = show(&view, &request, None);

@@ -23,9 +23,7 @@ fn set(number: u8, anchors: bool) -> CertificateFiles {
         key: Zeroizing::new(format!("key {number}")),
         chain: authority(&format!("certificate {number}"), key).certificate().to_pem(),
         anchors: anchors.then(|| format!("anchors {number}")),
-        note: format!(
-            "{{\"signer\": \"example.com/{number}\", \"usages\": [], \"keyType\": \"ed25519\"}}"
-        ),
+        note: format!("{{\"signer\": \"example.com/{number}\", \"usages\": [], \"keyType\": \"ed25519\"}}"),
     }
 }
 
@@ -143,13 +141,7 @@ fn links_that_lead_nowhere_are_no_obstacle() {
 fn two_at_once_are_one_too_many() {
     let dir = tempfile::tempdir().unwrap();
     let _first = CertificateDir::open(dir.path()).unwrap();
-    assert!(
-        CertificateDir::open(dir.path())
-            .err()
-            .unwrap()
-            .to_string()
-            .contains("another windlass issue")
-    );
+    assert!(CertificateDir::open(dir.path()).err().unwrap().to_string().contains("another windlass issue"));
 }
 
 #[test]

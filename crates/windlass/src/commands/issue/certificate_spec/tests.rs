@@ -43,8 +43,7 @@ fn usages_fit_the_signer() {
         ("example.com/web", "--usage client_auth", "client auth"),
     ];
     for (signer, flags, usages) in table {
-        let wanted =
-            CertificateSpec::from_flags(&arguments(&format!("--signer {signer} --cn a {flags}")));
+        let wanted = CertificateSpec::from_flags(&arguments(&format!("--signer {signer} --cn a {flags}")));
         assert_eq!(wanted.unwrap().usages.join(","), usages, "{signer} {flags}");
     }
 }
@@ -54,16 +53,10 @@ fn somebody_must_be_named() {
     let nobody = CertificateSpec::from_flags(&arguments("--signer example.com/a")).unwrap_err();
     assert!(nobody.to_string().contains("--dns"), "{nobody}");
     for flags in ["--cn a", "--org a", "--dns a", "--ip ::1", "--uri urn:a", "--email a@b"] {
-        assert!(
-            CertificateSpec::from_flags(&arguments(&format!("--signer example.com/a {flags}")))
-                .is_ok()
-        );
+        assert!(CertificateSpec::from_flags(&arguments(&format!("--signer example.com/a {flags}"))).is_ok());
     }
     let mapped = arguments("--signer example.com/a --ip ::ffff:192.0.2.1");
-    assert_eq!(
-        CertificateSpec::from_flags(&mapped).unwrap().names.ip_addresses[0].to_string(),
-        "192.0.2.1"
-    );
+    assert_eq!(CertificateSpec::from_flags(&mapped).unwrap().names.ip_addresses[0].to_string(), "192.0.2.1");
 }
 
 #[test]
@@ -71,17 +64,13 @@ fn renewal_requests_the_same_names() {
     let key = windlass_pki::PrivateKey::generate().unwrap();
     let ca = super::super::certificate_dir::tests::authority("jane", key);
     let certificate = ForeignCertificate::from_der(ca.certificate().der()).unwrap();
-    let first =
-        arguments("--signer example.com/a --cn jane --usage any --duration 1d --key-type ed25519");
+    let first = arguments("--signer example.com/a --cn jane --usage any --duration 1d --key-type ed25519");
     let note = CertificateSpec::from_flags(&first).unwrap().to_record();
     assert_eq!(IssueRecord::read(note.render().unwrap().as_bytes()).unwrap(), note);
     let there = RenewableCertificate { certificate, note: Some(note), anchors: None };
 
     let again = CertificateSpec::for_renewal(&there, &arguments("--renew")).unwrap();
-    assert_eq!(
-        (again.signer.as_str(), again.usages.as_slice()),
-        ("example.com/a", &["any".into()][..])
-    );
+    assert_eq!((again.signer.as_str(), again.usages.as_slice()), ("example.com/a", &["any".into()][..]));
     assert_eq!((again.seconds, again.key_type), (Some(86400), KeyType::Ed25519));
     assert_eq!(again.subject, IssuedSubject::new("jane", &[]));
     let flags = "--renew --duration 2h --key-type rsa-3072 --usage server_auth";
@@ -89,13 +78,10 @@ fn renewal_requests_the_same_names() {
     assert_eq!((other.seconds, other.key_type), (Some(7200), KeyType::Rsa3072));
     assert_eq!(other.usages, ["server auth"]);
     // Usages that one signer accepts need not be valid for another.
-    let other =
-        CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/b")).unwrap();
+    let other = CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/b")).unwrap();
     assert_eq!(other.usages, ["digital signature", "server auth"]);
 
     let there = RenewableCertificate { note: None, ..there };
     assert!(CertificateSpec::for_renewal(&there, &arguments("--renew")).is_err());
-    assert!(
-        CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/a")).is_ok()
-    );
+    assert!(CertificateSpec::for_renewal(&there, &arguments("--renew --signer example.com/a")).is_ok());
 }

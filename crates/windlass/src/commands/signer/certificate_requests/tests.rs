@@ -38,24 +38,14 @@ fn requests_wait_for_whom_they_wait_for() {
             made,
             Some("windlass.dev/ApprovalDelayed R: m"),
         ),
-        (
-            json!({"conditions": [approved]}),
-            RequestState::ToSign,
-            datetime!(2026-06-01 13:00 UTC),
-            None,
-        ),
+        (json!({"conditions": [approved]}), RequestState::ToSign, datetime!(2026-06-01 13:00 UTC), None),
         (
             json!({"conditions": [approved, says("windlass.dev/SigningDelayed")]}),
             RequestState::ToSign,
             datetime!(2026-06-01 13:00 UTC),
             Some("windlass.dev/SigningDelayed R: m"),
         ),
-        (
-            json!({"conditions": [approved], "certificate": "eA=="}),
-            RequestState::Issued,
-            made,
-            None,
-        ),
+        (json!({"conditions": [approved], "certificate": "eA=="}), RequestState::Issued, made, None),
         (json!({"conditions": [approved, says("Failed")]}), RequestState::Failed, made, None),
         (json!({"conditions": [says("Denied")]}), RequestState::Denied, made, None),
     ];
@@ -78,15 +68,9 @@ fn requests_wait_for_whom_they_wait_for() {
 
 #[test]
 fn each_is_counted_once() {
-    let mut asked = vec![
-        request(&json!({})),
-        pod_request(&json!([])),
-        pod_request(&json!([{"type": "Issued"}])),
-    ];
-    asked.push(SignerRequest {
-        signer: "other/x".into(),
-        ..pod_request(&json!([{"type": "Failed"}]))
-    });
+    let mut asked =
+        vec![request(&json!({})), pod_request(&json!([])), pod_request(&json!([{"type": "Issued"}]))];
+    asked.push(SignerRequest { signer: "other/x".into(), ..pod_request(&json!([{"type": "Failed"}])) });
     let tallies = tallies(&asked);
     let (requests, pods) = &tallies["a.b/c"];
     assert_eq!(*requests, RequestCounts { awaiting_approval: 1, ..RequestCounts::default() });

@@ -5,8 +5,8 @@ use time::macros::datetime;
 use windlass_controllers::publisher::anchors::{AnchorRecord, AnchorRecords};
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_pki::{
-    CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject, PrivateKey,
-    Serial, SubjectKey, SystemRandom, Validity, issue_certificate,
+    CertificateAuthority, CertificateTemplate, CertificateUsages, IssuedSubject, PrivateKey, Serial,
+    SubjectKey, SystemRandom, Validity, issue_certificate,
 };
 
 use super::super::server::SignerBundle;
@@ -51,9 +51,7 @@ fn facts(ca: SignerCa) -> CheckInputs {
         ca: {selfSigned: {directory: /nowhere/ca}}, requests: {usages: [any], maxDuration: 24h}}]}";
     let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), text).unwrap();
     let mut known = LocalSigner::built_in(None);
-    known.extend(
-        signers.iter().map(|custom| LocalSigner { ca: ca.clone(), ..LocalSigner::custom(custom) }),
-    );
+    known.extend(signers.iter().map(|custom| LocalSigner { ca: ca.clone(), ..LocalSigner::custom(custom) }));
     let bundle = SignerBundle {
         name: "a.b:c:anchors".into(),
         signer: NAME.into(),
@@ -159,8 +157,7 @@ fn bundles_have_the_ca() {
     assert_eq!(refused, ["error -: ClusterTrustBundles skipped: forbidden"]);
     let absent = change(|seen| {
         seen.bundles.clear();
-        (seen.bundle_access, seen.pod_request_access) =
-            (ListOutcome::NotServed, ListOutcome::NotServed);
+        (seen.bundle_access, seen.pod_request_access) = (ListOutcome::NotServed, ListOutcome::NotServed);
     });
     assert_eq!(
         absent,
@@ -259,16 +256,12 @@ fn errors_come_first_and_trouble_is_one_finding() {
     };
     facts.server.as_mut().unwrap().requests = vec![stranger];
     // The signer may be defined in the file, so it is not reported as unknown.
-    let stuck =
-        "error x.y/z: CertificateSigningRequests approved but not signed: 1, oldest a for 99s";
+    let stuck = "error x.y/z: CertificateSigningRequests approved but not signed: 1, oldest a for 99s";
     assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing", stuck]);
     facts.server = Err(SnapshotError::Unreachable("cannot reach it".into()));
     assert_eq!(finding_lines(&facts).last().unwrap(), "error -: cannot reach it");
     facts.server = Err(SnapshotError::NoServer("no kubeconfig".into()));
-    assert_eq!(
-        finding_lines(&facts).last().unwrap(),
-        "warning -: no server checked: no kubeconfig"
-    );
+    assert_eq!(finding_lines(&facts).last().unwrap(), "warning -: no server checked: no kubeconfig");
     facts.server = Err(SnapshotError::NotRequested);
     assert_eq!(finding_lines(&facts), ["error -: signers.yaml:1:1: kind: is missing"]);
     let mut facts = self::facts(files(Span::DAY * 2));
@@ -297,8 +290,7 @@ fn wildcards_that_several_share_are_told() {
     ];
     for (names, who, shared) in table {
         let text = text(names, who);
-        let SignersConfig { signers } =
-            SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
+        let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
         let known = LocalSigner { ca: SignerCa::Elsewhere, ..LocalSigner::custom(&signers[0]) };
         let facts = CheckInputs {
             bad_file: None,

@@ -16,11 +16,7 @@ use crate::commands::signer::signer_ca::SignerCa;
 const NAMED: usize = 5;
 
 /// Reports certificates without a published anchor, and CAs whose anchors are not delivered yet.
-pub fn findings(
-    facts: &CheckInputs,
-    seen: &ServerSnapshot,
-    now: OffsetDateTime,
-) -> Vec<SignerFinding> {
+pub fn findings(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTime) -> Vec<SignerFinding> {
     // Without permission to list bundles, the published anchors are unknown.
     if seen.bundle_access != ListOutcome::Complete {
         return Vec::new();
@@ -90,10 +86,7 @@ fn intermediates(facts: &CheckInputs, signer: &str) -> Vec<ForeignCertificate> {
     files.chain.iter().filter_map(|der| ForeignCertificate::from_der(der).ok()).collect()
 }
 
-fn lost_anchor_finding(
-    signer: &str,
-    lost: &[(&SignerRequest, OffsetDateTime)],
-) -> Option<SignerFinding> {
+fn lost_anchor_finding(signer: &str, lost: &[(&SignerRequest, OffsetDateTime)]) -> Option<SignerFinding> {
     let (last, until) = lost.iter().max_by_key(|(asked, until)| (*until, &asked.name))?;
     let (count, name, until) = (lost.len(), &last.name, timestamp::format(*until));
     let message = format!(

@@ -73,10 +73,7 @@ fn every_name_has_a_line() {
     );
     assert_eq!(row_words(&text, "x.y/z"), ["unknown", "<unknown>", "1", "0", "0", "1", "<none>"]);
     // Of several certificates, the first to expire counts.
-    assert_eq!(
-        row_words(&text, "x.y/b"),
-        ["unknown", "40d", "0", "0", "0", "0", "x.y:b:one, x.y:b:two"]
-    );
+    assert_eq!(row_words(&text, "x.y/b"), ["unknown", "40d", "0", "0", "0", "0", "x.y:b:one, x.y:b:two"]);
     let wide = super::text(&rows, Some(OutputFormat::Wide), NOW);
     let wide = row_words(&wide, "x.y/b");
     assert_eq!(wide[8..], ["4b:af,4b:af", "0123456789abcdef,0123456789abcdef", "unknown"]);
@@ -102,8 +99,7 @@ fn without_a_server_nothing_is_counted() {
         (ListOutcome::Complete, ListOutcome::NotServed, ["0", "1 (90s)"]),
     ];
     for (of_requests, of_pods, wanted) in table {
-        let seen =
-            ServerSnapshot { csr_access: of_requests, pod_request_access: of_pods, ..snapshot() };
+        let seen = ServerSnapshot { csr_access: of_requests, pod_request_access: of_pods, ..snapshot() };
         let text = super::text(&super::rows(&LocalSigner::built_in(None), Some(&seen)), None, NOW);
         assert_eq!(row_words(&text, "kubernetes.io/kube-apiserver-client")[2..4], wanted);
     }

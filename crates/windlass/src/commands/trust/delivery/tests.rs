@@ -64,17 +64,10 @@ pub fn trust_state(bundles: Vec<TrustBundle>, reports: &[(&str, Value)]) -> Trus
 
 /// Formats each delivery: name, nodes, have, lacking, leftover, state.
 fn lines(world: &TrustState) -> Vec<String> {
-    let nodes =
-        |all: &[NodeVolumes]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
+    let nodes = |all: &[NodeVolumes]| all.iter().map(|at| at.node.as_str()).collect::<Vec<_>>().join(",");
     let line = |each: BundleDelivery| {
         let (lacking, leftover) = (nodes(&each.lacking), nodes(&each.leftover));
-        format!(
-            "{} {}/{} -[{lacking}] +[{leftover}] {}",
-            each.name,
-            each.have,
-            each.nodes,
-            each.state()
-        )
+        format!("{} {}/{} -[{lacking}] +[{leftover}] {}", each.name, each.have, each.nodes, each.state())
     };
     overview(world).deliveries.into_iter().map(line).collect()
 }

@@ -16,8 +16,7 @@ fn signing(signer: &str, file: &str) -> Value {
 
 #[test]
 fn a_node_asks_for_node_certificates_in_its_own_name() {
-    let (client, serving) =
-        ("kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving");
+    let (client, serving) = ("kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving");
     let wrong = "can only create a node CSR with CN=system:node:";
     for (node, object, told) in [
         ("node-1", signing(client, "csr-node1.pem"), String::new()),
@@ -43,18 +42,15 @@ fn a_node_asks_for_node_certificates_in_its_own_name() {
             object: signing(client, file),
             ..NodeRestrictionCase::default()
         };
-        assert!(
-            case.refusal_text().starts_with("unable to parse csr: "),
-            "{file}: {}",
-            case.refusal_text()
-        );
+        assert!(case.refusal_text().starts_with("unable to parse csr: "), "{file}: {}", case.refusal_text());
     }
 }
 
 const PODS: &str = "certificates.k8s.io/podcertificaterequests";
 
 fn related_objects() -> Vec<(&'static str, Value)> {
-    let mounts = json!([{"projected": {"sources": [{"podCertificate": {"signerName": "example.com/pods"}}]}}]);
+    let mounts =
+        json!([{"projected": {"sources": [{"podCertificate": {"signerName": "example.com/pods"}}]}}]);
     let pod = |uid: &str, node: &str| {
         json!({
             "metadata": {"name": "p", "uid": uid},
@@ -122,10 +118,7 @@ fn a_node_asks_for_certificates_of_pods_on_it() {
             &[("signerName", "example.com/other")],
             "pod \"ns/p\" does not mount a podCertificate volume for signer \"example.com/other\"",
         ),
-        (
-            &[("signerName", "")],
-            "pod \"ns/p\" does not mount a podCertificate volume for signer \"\"",
-        ),
+        (&[("signerName", "")], "pod \"ns/p\" does not mount a podCertificate volume for signer \"\""),
         (&[("signerName", "example.com/granted")], ""),
     ] {
         let case = NodeRestrictionCase {

@@ -41,13 +41,7 @@ fn only_the_size_of_a_claim_is_reported() {
         object.pointer_mut(parent).unwrap()[last] = value.clone();
         let operation = AdmissionOperation::Update(&old);
         let at = "/persistentvolumeclaims/status";
-        let case = NodeRestrictionCase {
-            at,
-            name: "c",
-            operation,
-            object,
-            ..NodeRestrictionCase::default()
-        };
+        let case = NodeRestrictionCase { at, name: "c", operation, object, ..NodeRestrictionCase::default() };
         let why = if field.is_empty() { String::new() } else { refusal(field) };
         assert_eq!(case.refusal_text(), why, "{pointer}");
     }
@@ -55,21 +49,9 @@ fn only_the_size_of_a_claim_is_reported() {
         ("/persistentvolumeclaims", AdmissionOperation::Create, "may only update PVC status"),
         ("/persistentvolumeclaims", AdmissionOperation::Update(&old), "may only update PVC status"),
         ("/persistentvolumeclaims", AdmissionOperation::Delete, "may only update PVC status"),
-        (
-            "/persistentvolumeclaims/odd",
-            AdmissionOperation::Update(&old),
-            "may only update PVC status",
-        ),
-        (
-            "/persistentvolumeclaims/status",
-            AdmissionOperation::Create,
-            "unexpected operation \"CREATE\"",
-        ),
-        (
-            "/persistentvolumeclaims/status",
-            AdmissionOperation::Delete,
-            "unexpected operation \"DELETE\"",
-        ),
+        ("/persistentvolumeclaims/odd", AdmissionOperation::Update(&old), "may only update PVC status"),
+        ("/persistentvolumeclaims/status", AdmissionOperation::Create, "unexpected operation \"CREATE\""),
+        ("/persistentvolumeclaims/status", AdmissionOperation::Delete, "unexpected operation \"DELETE\""),
     ] {
         let case = NodeRestrictionCase {
             at,
@@ -82,12 +64,7 @@ fn only_the_size_of_a_claim_is_reported() {
     }
 }
 
-fn request_token(
-    bound: Value,
-    audiences: Value,
-    others: &[(&str, Value)],
-    granted: &[&str],
-) -> String {
+fn request_token(bound: Value, audiences: Value, others: &[(&str, Value)], granted: &[&str]) -> String {
     let object = json!({"spec": {"boundObjectRef": bound, "audiences": audiences}});
     let at = "/serviceaccounts/token";
     NodeRestrictionCase {

@@ -18,14 +18,8 @@ fn mirror() -> Value {
 fn create(pod: Value) -> String {
     let others = [("nodes//node-1", json!({"metadata": {"name": "node-1", "uid": "n1"}}))];
     let name = "static-node-1";
-    NodeRestrictionCase {
-        at: "/pods",
-        name,
-        object: pod,
-        others: &others,
-        ..NodeRestrictionCase::default()
-    }
-    .refusal_text()
+    NodeRestrictionCase { at: "/pods", name, object: pod, others: &others, ..NodeRestrictionCase::default() }
+        .refusal_text()
 }
 
 /// Cases: a JSON pointer, a value (`null` removes) and the expected refusal.
@@ -33,8 +27,7 @@ fn create(pod: Value) -> String {
 fn a_new_pod_is_a_mirror_of_the_nodes_own() {
     assert_eq!(create(mirror()), "");
     let own = "node \"node-1\" can only create pods with an owner reference set to itself";
-    let controller =
-        "node \"node-1\" can only create pods with a controller owner reference set to itself";
+    let controller = "node \"node-1\" can only create pods with a controller owner reference set to itself";
     let owners = "/metadata/ownerReferences";
     for (pointer, value, why) in [
         (
@@ -63,11 +56,7 @@ fn a_new_pod_is_a_mirror_of_the_nodes_own() {
         ("/metadata/ownerReferences/0/name", json!("node-2"), own),
         ("/metadata/ownerReferences/0/controller", json!(false), controller),
         ("/metadata/ownerReferences/0/controller", Value::Null, controller),
-        (
-            "/metadata/ownerReferences/0/uid",
-            json!("n2"),
-            "node node-1 UID mismatch: expected n2 got n1",
-        ),
+        ("/metadata/ownerReferences/0/uid", json!("n2"), "node node-1 UID mismatch: expected n2 got n1"),
     ] {
         let mut pod = mirror();
         *pod.pointer_mut(pointer).unwrap() = value.clone();
@@ -94,36 +83,25 @@ fn a_mirror_refers_to_nothing() {
         json!({"volumes": [volume]})
     };
     let projected = |source: Value| volume(json!({"projected": {"sources": [source]}}));
-    let container = |field: &str, value: Value| json!({"containers": [{"name": "c", "image": "i", field: value}]});
+    let container =
+        |field: &str, value: Value| json!({"containers": [{"name": "c", "image": "i", field: value}]});
     for (spec, what) in [
         (json!({"serviceAccountName": "a"}), "serviceaccounts"),
         (json!({"imagePullSecrets": [{"name": "s"}]}), "secrets"),
         (container("envFrom", json!([{"secretRef": {"name": "s"}}])), "secrets"),
         (container("envFrom", json!([{"configMapRef": {"name": "c"}}])), "configmaps"),
+        (container("env", json!([{"name": "e", "valueFrom": {"secretKeyRef": {"name": "s"}}}])), "secrets"),
         (
-            container("env", json!([{"name": "e", "valueFrom": {"secretKeyRef": {"name": "s"}}}])),
-            "secrets",
-        ),
-        (
-            container(
-                "env",
-                json!([{"name": "e", "valueFrom": {"configMapKeyRef": {"name": "c"}}}]),
-            ),
+            container("env", json!([{"name": "e", "valueFrom": {"configMapKeyRef": {"name": "c"}}}])),
             "configmaps",
         ),
-        (
-            json!({"initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "s"}}]}]}),
-            "secrets",
-        ),
+        (json!({"initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "s"}}]}]}), "secrets"),
         (
             json!({"ephemeralContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "s"}}]}]}),
             "secrets",
         ),
         (json!({"resourceClaims": [{"name": "r", "resourceClaimName": "d"}]}), "resourceclaims"),
-        (
-            json!({"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "d"}]}),
-            "resourceclaims",
-        ),
+        (json!({"resourceClaims": [{"name": "r", "resourceClaimTemplateName": "d"}]}), "resourceclaims"),
         (volume(json!({"secret": {"secretName": "s"}})), "secrets"),
         (volume(json!({"secret": {"secretName": ""}})), "secrets (via secret volumes)"),
         (volume(json!({"configMap": {"name": "c"}})), "configmaps"),
@@ -141,10 +119,7 @@ fn a_mirror_refers_to_nothing() {
         (projected(json!({"secret": {}})), "secrets (via projected volumes)"),
         (projected(json!({"configMap": {"name": "c"}})), "configmaps"),
         (projected(json!({"configMap": {}})), "configmaps (via projected volumes)"),
-        (
-            projected(json!({"serviceAccountToken": {"path": "t"}})),
-            "serviceaccounts (via projected volumes)",
-        ),
+        (projected(json!({"serviceAccountToken": {"path": "t"}})), "serviceaccounts (via projected volumes)"),
         (projected(json!({"clusterTrustBundle": {"path": "t"}})), "clustertrustbundles"),
         (projected(json!({"podCertificate": {"signerName": "a/b"}})), "podcertificates"),
     ] {
@@ -162,10 +137,7 @@ fn a_mirror_refers_to_nothing() {
         (projected(json!({"downwardAPI": {"items": []}})), ""),
         (projected(json!({})), "unknown source for projected volume \"v\""),
         (volume(json!({"novel": {}})), "unknown volume type for volume  \"v\""),
-        (
-            container("env", json!([{"name": "e", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}])),
-            "",
-        ),
+        (container("env", json!([{"name": "e", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}])), ""),
     ] {
         let mut pod = mirror();
         for (field, value) in spec.as_object().unwrap() {
@@ -177,13 +149,12 @@ fn a_mirror_refers_to_nothing() {
 
 #[test]
 fn pods_are_ended_and_reported_on_where_they_run() {
-    let pod = |node: &str| json!({"metadata": {"name": "p", "labels": {"a": "1"}}, "spec": {"nodeName": node}});
+    let pod =
+        |node: &str| json!({"metadata": {"name": "p", "labels": {"a": "1"}}, "spec": {"nodeName": node}});
     let (mine, theirs, free) = (pod("node-1"), pod("node-2"), pod(""));
     let delete = "node \"node-1\" can only delete pods with spec.nodeName set to itself";
-    let status =
-        "node \"node-1\" can only update pod status for pods with spec.nodeName set to itself";
-    let update =
-        "unexpected operation \"UPDATE\", node \"node-1\" can only create and delete mirror pods";
+    let status = "node \"node-1\" can only update pod status for pods with spec.nodeName set to itself";
+    let update = "unexpected operation \"UPDATE\", node \"node-1\" can only create and delete mirror pods";
     let claims_mine = AdmissionOperation::Update(&mine);
     for (at, operation, object, why) in [
         ("/pods", AdmissionOperation::Delete, &mine, ""),
@@ -202,13 +173,7 @@ fn pods_are_ended_and_reported_on_where_they_run() {
         ("/pods/eviction", AdmissionOperation::Delete, &mine, "unexpected operation DELETE"),
     ] {
         let object = object.clone();
-        let case = NodeRestrictionCase {
-            at,
-            name: "p",
-            operation,
-            object,
-            ..NodeRestrictionCase::default()
-        };
+        let case = NodeRestrictionCase { at, name: "p", operation, object, ..NodeRestrictionCase::default() };
         assert_eq!(case.refusal_text(), why, "{at}");
     }
     for part in ["binding", "ephemeralcontainers", "resize", "log", "exec", "proxy"] {
@@ -221,9 +186,8 @@ fn pods_are_ended_and_reported_on_where_they_run() {
                 object: mine.clone(),
                 ..NodeRestrictionCase::default()
             };
-            let why = format!(
-                "unexpected pod subresource \"{part}\", only 'status' and 'eviction' are allowed"
-            );
+            let why =
+                format!("unexpected pod subresource \"{part}\", only 'status' and 'eviction' are allowed");
             assert_eq!(case.refusal_text(), why);
         }
     }
@@ -235,23 +199,13 @@ fn evictions_go_by_the_stored_pod() {
     let why = "node node-1 can only evict pods with spec.nodeName set to itself";
     // The eviction names another pod than the path; the path counts.
     let object = json!({"metadata": {"name": "mine"}});
-    let others = [
-        ("pods/ns/mine", pod("node-1")),
-        ("pods/ns/theirs", pod("node-2")),
-        ("pods/ns/free", pod("")),
-    ];
-    for (name, why) in
-        [("mine", ""), ("theirs", why), ("free", why), ("missing", "404 pod missing")]
-    {
+    let others =
+        [("pods/ns/mine", pod("node-1")), ("pods/ns/theirs", pod("node-2")), ("pods/ns/free", pod(""))];
+    for (name, why) in [("mine", ""), ("theirs", why), ("free", why), ("missing", "404 pod missing")] {
         let object = object.clone();
         let at = "/pods/eviction";
-        let case = NodeRestrictionCase {
-            at,
-            name,
-            object,
-            others: &others,
-            ..NodeRestrictionCase::default()
-        };
+        let case =
+            NodeRestrictionCase { at, name, object, others: &others, ..NodeRestrictionCase::default() };
         assert_eq!(case.refusal_text(), why, "{name}");
     }
 }

@@ -160,13 +160,9 @@ fn a_namespace_and_a_name_cannot_change_places() {
         "volumes": [{"name": "v", "configMap": {"name": "bar"}}]});
     world.put("/pods/foo/bar", spec);
     world.put("certificates.k8s.io/podcertificaterequests/foo/bar", json!({"nodeName": "node-1"}));
-    for kind in [
-        "/secrets",
-        "/configmaps",
-        "/serviceaccounts",
-        "/pods",
-        "certificates.k8s.io/podcertificaterequests",
-    ] {
+    for kind in
+        ["/secrets", "/configmaps", "/serviceaccounts", "/pods", "certificates.k8s.io/podcertificaterequests"]
+    {
         assert!(world.is_allowed(&format!("{kind} foo bar")), "{kind}");
         for other in ["bar foo", "foo foo", "bar bar", "- foo/bar", "- bar", "foo/bar bar"] {
             assert!(!world.is_allowed(&format!("{kind} {other}")), "{kind} {other}");
@@ -213,12 +209,7 @@ fn verbs_on_what_a_pod_leads_to() {
         ("update", "/persistentvolumeclaims/status ns claim", "", None),
         ("patch", "/persistentvolumeclaims/status ns claim", "", None),
         ("patch", "/persistentvolumeclaims/status ns other", "", unrelated),
-        (
-            "get",
-            "/persistentvolumeclaims/status ns claim",
-            "",
-            Some("can only get/update/patch this type"),
-        ),
+        ("get", "/persistentvolumeclaims/status ns claim", "", Some("can only get/update/patch this type")),
         ("get", "/persistentvolumeclaims/odd ns claim", "", Some("cannot get subresource")),
         ("get", "/persistentvolumes - -", "", Some("No Object name found")),
         ("list", "/persistentvolumes - -", "", get),
@@ -284,18 +275,8 @@ fn pods_and_nodes() {
         ("get", "/nodes - node-1", "", None),
         ("list", "/nodes - node-1", "metadata.name=node-1", None),
         ("watch", "/nodes - node-1", "metadata.name=node-1", None),
-        (
-            "get",
-            "/nodes - node-2",
-            "",
-            Some("node 'node-1' cannot read 'node-2', only its own Node object"),
-        ),
-        (
-            "list",
-            "/nodes - -",
-            "",
-            Some("node 'node-1' cannot read all nodes, only its own Node object"),
-        ),
+        ("get", "/nodes - node-2", "", Some("node 'node-1' cannot read 'node-2', only its own Node object")),
+        ("list", "/nodes - -", "", Some("node 'node-1' cannot read all nodes, only its own Node object")),
         ("create", "/nodes - -", "", None),
         ("update", "/nodes - node-2", "", None),
         ("patch", "/nodes - node-1", "", None),
@@ -323,8 +304,7 @@ fn objects_of_one_node_each() {
     let csi = Some("can only access CSINode with the same name as the requesting node");
     let trust = Some("can only access NodeTrust with the same name as the requesting node");
     let trusts = Some("can only get, create, update, or patch a NodeTrust");
-    let select =
-        Some("can only list/watch/deletecollection resourceslices with nodeName field selector");
+    let select = Some("can only list/watch/deletecollection resourceslices with nodeName field selector");
     let lines: &[AuthorizationCase] = &[
         ("get", "coordination.k8s.io/leases kube-node-lease node-1", "", None),
         ("create", "coordination.k8s.io/leases kube-node-lease -", "", None),
@@ -349,12 +329,7 @@ fn objects_of_one_node_each() {
             "",
             Some("can only get, create, update, patch, or delete a CSINode"),
         ),
-        (
-            "get",
-            "storage.k8s.io/csinodes/status - node-1",
-            "",
-            Some("cannot authorize CSINode subresources"),
-        ),
+        ("get", "storage.k8s.io/csinodes/status - node-1", "", Some("cannot authorize CSINode subresources")),
         ("get", "windlass.dev/nodetrusts - node-1", "", None),
         ("create", "windlass.dev/nodetrusts - -", "", None),
         ("update", "windlass.dev/nodetrusts - node-1", "", None),
@@ -423,18 +398,8 @@ fn certificates() {
         ("watch", "certificates.k8s.io/podcertificaterequests ns -", "spec.nodeName=node-1", None),
         ("list", "certificates.k8s.io/podcertificaterequests - -", "", select),
         ("list", "certificates.k8s.io/podcertificaterequests - -", "spec.nodeName=node-2", select),
-        (
-            "watch",
-            "certificates.k8s.io/podcertificaterequests - -",
-            "spec.nodeName!=node-1",
-            select,
-        ),
-        (
-            "list",
-            "certificates.k8s.io/podcertificaterequests ns mine",
-            "metadata.name=mine",
-            select,
-        ),
+        ("watch", "certificates.k8s.io/podcertificaterequests - -", "spec.nodeName!=node-1", select),
+        ("list", "certificates.k8s.io/podcertificaterequests ns mine", "metadata.name=mine", select),
         (
             "update",
             "certificates.k8s.io/podcertificaterequests ns mine",
@@ -503,11 +468,8 @@ fn rules_for_all_nodes() {
     ];
     check(&world, lines);
     let user = node("node-1");
-    let asked = AuthorizationAttributes {
-        user: &user,
-        verb: "get",
-        target: AuthorizationTarget::Path("/metrics"),
-    };
+    let asked =
+        AuthorizationAttributes { user: &user, verb: "get", target: AuthorizationTarget::Path("/metrics") };
     assert_eq!(world.authorizer.decide(&asked), Decision::NoOpinion(String::new()));
 }
 
@@ -524,12 +486,7 @@ fn features_that_are_off_give_nothing() {
         ("list", "certificates.k8s.io/clustertrustbundles - -", "", Some("")),
         ("create", "certificates.k8s.io/podcertificaterequests ns -", "", Some("")),
         ("get", "certificates.k8s.io/podcertificaterequests ns mine", "", Some("")),
-        (
-            "list",
-            "certificates.k8s.io/podcertificaterequests - -",
-            "spec.nodeName=node-1",
-            Some(""),
-        ),
+        ("list", "certificates.k8s.io/podcertificaterequests - -", "spec.nodeName=node-1", Some("")),
         ("list", "certificates.k8s.io/certificatesigningrequests - -", "", None),
     ];
     check(&world, lines);

@@ -62,7 +62,8 @@ fn changes() {
         assert_eq!(update_error_texts(&new, &old), expected, "{new}");
     }
     let mut more = old.clone();
-    let again = json!({"name": "d", "image": "i", "imagePullPolicy": "Always", "terminationMessagePolicy": "File"});
+    let again =
+        json!({"name": "d", "image": "i", "imagePullPolicy": "Always", "terminationMessagePolicy": "File"});
     more["spec"]["containers"].as_array_mut().unwrap().push(again);
     assert_eq!(
         update_error_texts(&more, &old),
@@ -154,9 +155,7 @@ fn ephemeral_containers_only_grow() {
     read_spec(&mut none).remove("ephemeralContainers");
     assert_eq!(
         said(&none),
-        [
-            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be removed\n"
-        ]
+        ["spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be removed\n"]
     );
 }
 
@@ -176,8 +175,7 @@ fn resizes_change_amounts_only() {
         new["spec"]["containers"][0]["resources"] = resources;
         new
     };
-    let fine =
-        with(json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}));
+    let fine = with(json!({"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}));
     assert_eq!(said(&fine), [""; 0]);
     let less = with(json!({"requests": {"memory": "1Gi"}, "limits": {"memory": "1Gi"}}));
     assert_eq!(
