@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_list_passes() {
+    fn a_valid_list_passes() {
         let time = "2026-01-01T00:00:00Z";
         let good = json!([
             {"type": "Ready", "status": "True", "reason": "A,B:c_", "lastTransitionTime": time},

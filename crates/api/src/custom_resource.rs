@@ -27,6 +27,8 @@ pub struct CustomResource {
     pub singular: &'static str,
     /// Abbreviations that kubectl accepts.
     pub short_names: &'static [&'static str],
+    /// Kind of lists if it is not the kind followed by `List`; empty otherwise.
+    pub list_kind_override: &'static str,
     /// Full name of the type in the schema.
     pub type_name: &'static str,
     /// Whether the status is written through a subresource.
@@ -42,12 +44,20 @@ impl CustomResource {
         }
     }
 
+    /// Kind of lists of the objects.
+    pub fn list_kind(&self) -> String {
+        match self.list_kind_override {
+            "" => format!("{}List", self.kind),
+            other => other.to_owned(),
+        }
+    }
+
     /// The CustomResourceDefinition, for API servers that do not have the kind built in.
     pub fn definition(&self) -> Value {
         let ty = Schema::get().get_type(self.type_id());
         let mut names = json!({
             "kind": self.kind,
-            "listKind": format!("{}List", self.kind),
+            "listKind": self.list_kind(),
             "plural": self.plural,
             "singular": self.singular,
         });
@@ -122,7 +132,9 @@ fn field_schema(field: &SchemaField) -> Value {
     let mut schema = value_schema(&field.shape, &field.limits, &field.item_limits);
     set_description(&mut schema, field.description);
     if !field.one_of.is_empty() {
-        schema["enum"] = field.one_of.as_slice().into();
+        let of_elements = matches!(field.shape, ValueShape::List(_));
+        let owner = if of_elements { &mut schema["items"] } else { &mut schema };
+        owner["enum"] = field.one_of.as_slice().into();
     }
     // The default of a field that is always written is its zero value, which the normal form sets.
     if let Some(default) = &field.default
@@ -170,6 +182,8 @@ fn value_schema(shape: &ValueShape, limits: &ValueLimits, items: &ValueLimits) -
         ValueShape::Time | ValueShape::MicroTime => Some("date-time"),
         ValueShape::Int32 => Some("int32"),
         ValueShape::Int64 => Some("int64"),
+        ValueShape::Float => Some("double"),
+        ValueShape::Bytes => Some("byte"),
         _ => None,
     };
     let pattern = limits.format.map(|format| format.pattern());

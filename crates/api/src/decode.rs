@@ -6,7 +6,7 @@
 //! | YAML | [`yaml`](yaml()) | `serde-saphyr`, into the same builder |
 //! | protobuf | [`protobuf`](protobuf()) | a walk over the schema tables |
 //!
-//! None of them knows whether a field exists or a value fits: that is told by the normal form, which
+//! None of them knows whether a field exists or a value fits: that is checked by the normal form, which
 //! comes next. Limits are in [`crate::limits`].
 
 mod json;

@@ -31,14 +31,14 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
         let (number, tail) = rest.split_at(end);
         let (unit, tail) = tail.split_at(tail.find(is_number_char).unwrap_or(tail.len()));
         let part = scaled(number, unit_nanos(unit).ok_or(DurationError::Format)?)?;
-        nanos = nanos.checked_add(part).filter(|n| *n <= LONGEST).ok_or(DurationError::TooLong)?;
+        nanos = nanos.checked_add(part).filter(|n| *n <= MAX_NANOS).ok_or(DurationError::TooLong)?;
         rest = tail;
     }
     Ok(Duration::from_nanos(nanos))
 }
 
 /// Go stores nanoseconds in 63 bits.
-const LONGEST: u64 = i64::MAX as u64;
+const MAX_NANOS: u64 = i64::MAX as u64;
 
 fn is_number_char(c: char) -> bool {
     c.is_ascii_digit() || c == '.'
@@ -91,7 +91,7 @@ mod tests {
             ("0.1234567890123456789s", Ok(Duration::from_nanos(123_456_789))),
             ("7\u{b5}s", Ok(Duration::from_micros(7))),
             ("0", Ok(Duration::ZERO)),
-            ("9223372036854775807ns", Ok(Duration::from_nanos(LONGEST))),
+            ("9223372036854775807ns", Ok(Duration::from_nanos(MAX_NANOS))),
             ("9223372036854775808ns", Err(DurationError::TooLong)),
             ("99999999999999999999s", Err(DurationError::TooLong)),
             ("2562048h", Err(DurationError::TooLong)),

@@ -13,8 +13,9 @@
 //! - [`schema`]: the tables under `schema/`; [`normal_form`]: the form in which objects are compared
 //!   and stored.
 //! - [`patch`]: JSON, merge and strategic merge patches; [`apply`]: server-side apply, managed fields.
-//! - [`trust_bundle`] (Bundle), [`node_trust`] (NodeTrust): kinds beyond Kubernetes' own, with Rust
-//!   types; [`custom_resource`]: their CustomResourceDefinitions for other API servers.
+//! - [`trust_bundle`] (Bundle), [`node_trust`] (NodeTrust), [`signer`] (Signer), [`ledger_segment`]
+//!   (LedgerSegment), [`revocation`] (CertificateRevocation, CertificateRevocationList): kinds beyond
+//!   Kubernetes' own, with Rust types; [`custom_resource`]: their CustomResourceDefinitions for other API servers.
 //! - [`meta`], [`names`], [`selector`], [`conditions`], [`signer_name`]: rules on parts of objects.
 //! - [`quantity`], [`duration`], [`timestamp`], [`age`]: how amounts and times are written.
 //! - [`field`], [`status`]: how errors are reported.
@@ -41,6 +42,7 @@ pub mod custom_resource;
 pub mod decode;
 pub mod duration;
 pub mod field;
+pub mod ledger_segment;
 pub mod limits;
 pub mod meta;
 pub mod names;
@@ -48,8 +50,10 @@ pub mod node_trust;
 pub mod normal_form;
 pub mod patch;
 pub mod quantity;
+pub mod revocation;
 pub mod schema;
 pub mod selector;
+pub mod signer;
 pub mod signer_name;
 pub mod status;
 pub mod timestamp;

@@ -115,11 +115,6 @@ fn subdomain_1123(value: &[u8], unit: LengthUnit) -> Vec<String> {
     errors
 }
 
-/// Returns the violations of the RFC 1035 label grammar.
-pub fn dns1035_label(value: &str) -> Vec<String> {
-    label_1035(value.as_bytes())
-}
-
 fn label_1035(value: &[u8]) -> Vec<String> {
     let mut errors = at_most(LABEL_MAX, value.len(), CHARACTERS);
     if !(is_label_1123(value) && value[0].is_ascii_lowercase()) {
@@ -354,8 +349,8 @@ mod tests {
         for (rule, name, want) in cases {
             assert_eq!(rule(name, false), *want, "{name}");
         }
-        assert!(dns1035_label("a0").is_empty());
-        assert!(dns1035_label("0a")[0].starts_with("a DNS-1035 label must consist of"));
+        assert!(label_1035(b"a0").is_empty());
+        assert!(label_1035(b"0a")[0].starts_with("a DNS-1035 label must consist of"));
     }
 
     #[test]

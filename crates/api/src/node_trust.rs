@@ -24,6 +24,7 @@ pub const RESOURCE: CustomResource = CustomResource {
     plural: "nodetrusts",
     singular: "nodetrust",
     short_names: &["ntr"],
+    list_kind_override: "",
     type_name: "dev.windlass.v1alpha1.NodeTrust",
     has_status_subresource: false,
 };

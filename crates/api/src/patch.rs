@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Server-side apply, the fourth format, is in [`crate::apply`]. What a patch made is not checked
-//! here: it goes on like the body of an update.
+//! here: it is then processed like the body of an update.
 
 mod json;
 mod merge;

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_good_name_falls_into_its_parts() {
+    fn a_valid_name_is_split_into_its_parts() {
         let mut errors = FieldErrors::new();
         let name = SignerName::parse(&FieldPath::new("x"), "a.kubernetes.io/ns.b", &mut errors).unwrap();
         assert!(errors.is_empty());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_names_report_the_first_bad_piece_of_each_half() {
+    fn invalid_names_report_the_first_invalid_piece_of_each_half() {
         let form = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
         let label = "a lowercase RFC 1123 label must consist";
         let subdomain = "a lowercase RFC 1123 subdomain must consist";

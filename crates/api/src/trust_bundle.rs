@@ -39,6 +39,7 @@ pub const RESOURCE: CustomResource = CustomResource {
     plural: PLURAL,
     singular: "bundle",
     short_names: &[],
+    list_kind_override: "",
     type_name: "io.cert-manager.trust.v1alpha1.Bundle",
     has_status_subresource: true,
 };

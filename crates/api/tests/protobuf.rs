@@ -33,7 +33,7 @@ fn protobuf_bodies_match_the_json_answers() {
 }
 
 #[test]
-fn everything_a_kubelet_sends_is_read() {
+fn all_requests_of_a_kubelet_are_accepted() {
     let text = fs::read_to_string(fixture_dir().join("kubelet.jsonl")).unwrap();
     let mut kinds: Vec<String> = Vec::new();
     for line in text.lines() {

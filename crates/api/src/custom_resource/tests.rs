@@ -7,7 +7,12 @@ use serde::{Serialize, forward_to_deserialize_any};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ledger_segment::{self, LedgerSegmentSpec};
 use crate::node_trust::{self, NodeTrustBundle, NodeTrustSource, NodeTrustStatus};
+use crate::revocation::{
+    self, CertificateRevocationListSpec, CertificateRevocationSpec, CertificateRevocationStatus,
+};
+use crate::signer::{self, *};
 use crate::trust_bundle::{self, *};
 
 /// Ends the derived deserialization of a struct with the names of its fields.
@@ -57,11 +62,16 @@ fn sample(shape: &ValueShape) -> Value {
     match shape {
         ValueShape::Bool => json!(true),
         ValueShape::Int32 | ValueShape::Int64 => json!(7),
+        ValueShape::Float => json!(0.5),
         ValueShape::List(of) => json!([sample(of)]),
         ValueShape::Map(of) => json!({"key": sample(of)}),
         ValueShape::Object(id) => {
             let fields = Schema::get().get_type(*id).fields.iter();
-            fields.map(|field| (field.name.to_owned(), sample(&field.shape))).collect()
+            let value = |field: &SchemaField| match (&field.shape, field.one_of.first()) {
+                (ValueShape::String, Some(first)) => json!(first),
+                (shape, _) => sample(shape),
+            };
+            fields.map(|field| (field.name.to_owned(), value(field))).collect()
         }
         _ => json!("text"),
     }
@@ -98,6 +108,48 @@ fn node_trust_has_the_fields_of_the_schema() {
 }
 
 #[test]
+fn signer_has_the_fields_of_the_schema() {
+    let package = "dev.windlass.v1alpha1";
+    check_written::<SignerSpec>(package, "SignerSpec");
+    check_written::<SignerCa>(package, "SignerCA");
+    check_written::<SignerSelfSigned>(package, "SignerSelfSigned");
+    check_written::<SignerPkcs11>(package, "SignerPkcs11");
+    check_written::<SignerFileSource>(package, "SignerFileSource");
+    check_written::<SignerRequests>(package, "SignerRequests");
+    check_written::<SignerApproval>(package, "SignerApproval");
+    check_written::<SignerRequesters>(package, "SignerRequesters");
+    check_written::<SignerPods>(package, "SignerPods");
+    check_written::<SignerPublication>(package, "SignerPublication");
+    check_written::<SignerIntermediates>(package, "SignerIntermediates");
+    check_written::<SignerLimits>(package, "SignerLimits");
+    check_written::<SignerCrl>(package, "SignerCRL");
+    check_written::<SignerStatus>(package, "SignerStatus");
+    check_written::<SignerCondition>(package, "SignerCondition");
+    check_written::<SignerAuthority>(package, "SignerAuthority");
+    let schema = Schema::get();
+    let status = schema.get_type(schema.lookup("dev.windlass.v1alpha1.SignerStatus").unwrap());
+    let most = status.field("authorities").unwrap().limits.max;
+    assert_eq!(most, Some(signer::MAX_AUTHORITIES));
+}
+
+#[test]
+fn ledger_and_revocations_have_the_fields_of_the_schema() {
+    let package = "dev.windlass.v1alpha1";
+    check_written::<LedgerSegmentSpec>(package, "LedgerSegmentSpec");
+    check_written::<CertificateRevocationSpec>(package, "CertificateRevocationSpec");
+    check_written::<CertificateRevocationStatus>(package, "CertificateRevocationStatus");
+    check_written::<CertificateRevocationListSpec>(package, "CertificateRevocationListSpec");
+}
+
+#[test]
+fn no_two_resources_share_a_list_kind() {
+    let revocations = revocation::RESOURCE;
+    assert_eq!(revocations.list_kind(), "CertificateRevocationItemList");
+    assert_ne!(revocations.list_kind(), revocation::LIST_RESOURCE.kind);
+    assert_eq!(revocation::LIST_RESOURCE.list_kind(), "CertificateRevocationListList");
+}
+
+#[test]
 fn bundle_has_the_fields_of_the_schema() {
     let package = "io.cert-manager.trust.v1alpha1";
     check::<Bundle>(package, "Bundle");
@@ -119,7 +171,14 @@ fn bundle_has_the_fields_of_the_schema() {
 
 #[test]
 fn custom_resources_have_a_type() {
-    for resource in [node_trust::RESOURCE, trust_bundle::RESOURCE] {
+    for resource in [
+        node_trust::RESOURCE,
+        trust_bundle::RESOURCE,
+        signer::RESOURCE,
+        ledger_segment::RESOURCE,
+        revocation::RESOURCE,
+        revocation::LIST_RESOURCE,
+    ] {
         let ty = Schema::get().get_type(resource.type_id());
         assert!(!ty.columns.is_empty());
         assert_eq!(resource.api_version, format!("{}/{}", resource.group, resource.version));

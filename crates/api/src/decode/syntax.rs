@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_worded_as_go_words_them() {
+    fn errors_have_the_wording_of_go() {
         for (text, words) in [
             ("", "unexpected end of JSON input"),
             ("{", "unexpected end of JSON input"),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_good_text_has_no_fault() {
+    fn valid_text_has_no_errors() {
         let text = br#" {"a":[1,-0,2.5e-7,"\u00e9\n",true,false,null,{},[]],"b":{"c":""}} "#;
         assert_eq!(syntax_error(text), None);
     }

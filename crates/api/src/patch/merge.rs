@@ -81,7 +81,7 @@ mod tests {
         }
 
         #[test]
-        fn twice_is_once(target in any_json(), patch in any_json()) {
+        fn merging_is_idempotent(target in any_json(), patch in any_json()) {
             let once = merge(&target, patch.clone());
             prop_assert_eq!(merge(&once, patch), once);
         }

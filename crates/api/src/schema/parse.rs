@@ -28,11 +28,12 @@
 //!   2 volumes []string given list=atomic max=256 item.max=1024 | Their names.
 //!   rule has(self.digest) || has(self.volumes) | one of [digest volumes] must be set
 //!   crd-rule size(self.metadata.name) <= 63 | metadata.name must be no more than 63 characters
-//!   column integer "Volumes" .status.volumes | How many volumes there are.
+//!   column integer "Volumes" .status.volumes | Number of volumes.
 //! ```
 //!
-//! `min` and `max` bound the characters of a string, the elements of a list, the entries of a map or
-//! (`min` only) a number; with `item.` they hold for elements. A `rule` is a CEL expression with its
+//! `min` and `max` bound the characters of a string or of base64 text, the elements of a list, the
+//! entries of a map or a number; with `item.` they hold for elements. The `enum` of a list holds for
+//! its elements. A `rule` is a CEL expression with its
 //! message, which the server evaluates as well (see `rule.rs` for the subset); a `crd-rule` stands in
 //! the CustomResourceDefinition only, where the server has code for it. A `column` is type, heading
 //! and JSONPath.

@@ -13,7 +13,7 @@ pub struct ValidationRule {
     pub expression: &'static str,
     /// The message for an object that violates the rule.
     pub message: &'static str,
-    /// What this server evaluates; `None` where code checks the rule with a message of its own.
+    /// What this server evaluates; `None` where code checks the rule with a separate message.
     predicate: Option<Predicate>,
 }
 

@@ -6,7 +6,7 @@ use super::limits::ValueLimits;
 use super::{FieldPresence, HEADER_FIELDS, Schema, SchemaField, TypeId, ValueShape};
 use crate::field::{FieldErrors, FieldPath};
 
-/// Whose words errors use, and what follows an error.
+/// Wording of errors, and whether validation continues after one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValidationStyle {
     /// As API servers validate kinds of their own. Strings are measured in bytes; the elements of a
@@ -17,7 +17,7 @@ pub enum ValidationStyle {
     CustomResource,
 }
 
-/// What a custom resource with values that cannot be read is told about its rules.
+/// Error for the rules of a custom resource with values that cannot be read.
 const UNCHECKED: &str = "some validation rules were not checked because the object was invalid; \
                          correct the existing errors to complete validation";
 
@@ -73,7 +73,7 @@ impl<'a> From<&'a SchemaField> for Constraints<'a> {
 impl<'a> Constraints<'a> {
     /// The constraints on the elements of a list or the values of a map.
     fn element(self, shape: &'a ValueShape) -> Self {
-        Constraints { shape, limits: self.items, items: &UNLIMITED, one_of: &[] }
+        Constraints { shape, limits: self.items, items: &UNLIMITED, one_of: self.one_of }
     }
 }
 
@@ -81,7 +81,8 @@ impl ValidationRun<'_> {
     fn check(&mut self, path: &FieldPath, wanted: Constraints<'_>, value: &Value) {
         match (wanted.shape, value) {
             (ValueShape::String, Value::String(text)) => self.check_text(path, wanted, text),
-            (ValueShape::Time | ValueShape::MicroTime | ValueShape::Bytes, Value::String(_))
+            (ValueShape::Bytes, Value::String(text)) => self.check_text(path, wanted, text),
+            (ValueShape::Time | ValueShape::MicroTime, Value::String(_))
             | (ValueShape::Bool, Value::Bool(_))
             | (ValueShape::Float, Value::Number(_))
             | (ValueShape::Quantity | ValueShape::IntOrString, _)
@@ -89,20 +90,15 @@ impl ValidationRun<'_> {
             (ValueShape::Int32 | ValueShape::Int64, Value::Number(number))
                 if number.is_i64() || number.is_u64() =>
             {
-                let least = wanted.limits.min.and_then(|min| i64::try_from(min).ok());
-                if let Some(min) = least.filter(|min| number.as_i64().is_some_and(|n| n < *min)) {
-                    let words = format!("greater than or equal to {min}");
-                    let words = match self.style {
-                        ValidationStyle::BuiltIn => format!("must be {words}"),
-                        ValidationStyle::CustomResource => {
-                            format!("{path} in body should be {words}")
-                        }
-                    };
-                    self.errors.invalid(path, value, &words);
-                }
+                self.check_number(path, wanted.limits, number.as_i64(), value);
             }
             (ValueShape::Map(of), Value::Object(entries)) => {
                 self.check_properties(path, entries.len(), wanted.limits.min.unwrap_or(0));
+                if let Some(max) = wanted.limits.max.filter(|max| entries.len() > *max) {
+                    self.errors.too_many(path, entries.len(), max);
+                    self.blocked = true;
+                    return;
+                }
                 for (key, entry) in entries {
                     self.check(&path.child(key), wanted.element(of), entry);
                 }
@@ -122,6 +118,22 @@ impl ValidationRun<'_> {
                 self.blocked = true;
             }
         }
+    }
+
+    fn check_number(&mut self, path: &FieldPath, limits: &ValueLimits, number: Option<i64>, value: &Value) {
+        let bound = |limit: Option<usize>| limit.and_then(|limit| i64::try_from(limit).ok());
+        let words = if let Some(min) = bound(limits.min).filter(|min| number.is_some_and(|n| n < *min)) {
+            format!("greater than or equal to {min}")
+        } else if let Some(max) = bound(limits.max).filter(|max| number.is_none_or(|n| n > *max)) {
+            format!("less than or equal to {max}")
+        } else {
+            return;
+        };
+        let words = match self.style {
+            ValidationStyle::BuiltIn => format!("must be {words}"),
+            ValidationStyle::CustomResource => format!("{path} in body should be {words}"),
+        };
+        self.errors.invalid(path, value, &words);
     }
 
     fn check_text(&mut self, path: &FieldPath, wanted: Constraints<'_>, text: &str) {

@@ -38,9 +38,6 @@ pub enum FieldSelectorError {
     // Upstream prints the character's code point.
     #[error("invalid field selector: unescaped character in value: {}", *.0 as u32)]
     Unescaped(char),
-    /// Objects of this kind cannot be selected by the field.
-    #[error("field label not supported: {0}")]
-    NotSupported(String),
     /// The selector has more requirements than [`MAX_REQUIREMENTS`].
     #[error("invalid field selector: too many requirements: at most {MAX_REQUIREMENTS} are allowed")]
     TooMany,
@@ -78,14 +75,6 @@ impl FieldSelector {
             }
         }
         Ok(FieldSelector(requirements))
-    }
-
-    /// Fails on the first requirement whose field is not `supported`.
-    pub fn check_supported(&self, supported: &[&str]) -> Result<(), FieldSelectorError> {
-        match self.0.iter().find(|r| !supported.contains(&r.field.as_str())) {
-            Some(stranger) => Err(FieldSelectorError::NotSupported(stranger.field.clone())),
-            None => Ok(()),
-        }
     }
 
     /// Returns true if the object matches; `get` returns its fields.
@@ -220,11 +209,5 @@ mod tests {
         for (text, want) in cases {
             assert_eq!(FieldSelector::parse(text).unwrap_err().to_string(), want, "{text}");
         }
-        let selector = FieldSelector::parse("metadata.name=a,spec.username=b").unwrap();
-        assert_eq!(
-            selector.check_supported(&["metadata.name"]).unwrap_err().to_string(),
-            "field label not supported: spec.username"
-        );
-        assert_eq!(selector.check_supported(&["spec.username", "metadata.name"]), Ok(()));
     }
 }

@@ -33,7 +33,7 @@ const ORIGIN: &str = "spec.sources[0]: Invalid value: exactly one of the fields 
                       [configMap secret inLine useDefaultCAs] must be set";
 
 #[test]
-fn sources_are_as_trust_manager_wants_them() {
+fn sources_are_validated_as_in_trust_manager() {
     let by_name = json!({"name": "ca", "key": "ca.crt"});
     let cases: &[(Value, &[&str])] = &[
         (json!({}), &[ORIGIN]),
@@ -158,7 +158,7 @@ fn sources_are_counted() {
 }
 
 #[test]
-fn nothing_is_made_from_itself() {
+fn a_bundle_is_not_its_own_source() {
     for kind in ["configMap", "secret"] {
         let same = json!({kind: {"name": "test-bundle", "key": "test"}});
         let object = bundle(json!([{"inLine": "test"}, same]), json!({kind: {"key": "test"}}));
@@ -223,7 +223,7 @@ fn target_keys_must_be_distinct() {
 }
 
 #[test]
-fn targets_are_as_trust_manager_wants_them() {
+fn targets_are_validated_as_in_trust_manager() {
     let selector = json!({"matchLabels": {"@@@@": ""}});
     let cases: &[(Value, &[&str])] = &[
         (Value::Null, &[]),

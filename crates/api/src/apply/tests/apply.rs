@@ -174,7 +174,7 @@ fn lists_by_key_with_defaults() {
 }
 
 #[test]
-fn an_element_that_nobody_applies_goes() {
+fn an_element_without_an_applier_is_removed() {
     let mut live = LiveObject::new("Pod");
     live.apply("one", pod(json!([{"name": "a"}, {"name": "b"}])), false).unwrap();
     live.apply("two", pod(json!([{"name": "c", "image": "x"}])), false).unwrap();

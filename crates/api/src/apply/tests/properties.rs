@@ -91,7 +91,7 @@ fn contains(whole: &Value, part: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn applying_twice_is_applying_once(steps in any_steps(), pod in any_pod()) {
+    fn applying_is_idempotent(steps in any_steps(), pod in any_pod()) {
         let mut live = run_steps(&steps);
         live.apply("one", pod.clone(), true).unwrap();
         let once = live.object.clone();
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn a_forced_apply_has_its_way(steps in any_steps(), pod in any_pod()) {
+    fn a_forced_apply_overrides_conflicts(steps in any_steps(), pod in any_pod()) {
         let mut live = run_steps(&steps);
         live.apply("one", pod.clone(), true).unwrap();
         prop_assert!(contains(&live.without_managed_fields(), &pod), "{} lacks some of {}", live.without_managed_fields(), pod);

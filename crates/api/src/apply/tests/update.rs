@@ -112,7 +112,7 @@ fn lists_are_owned_by_element() {
 }
 
 #[test]
-fn atomic_things_are_owned_whole() {
+fn atomic_values_have_one_owner() {
     let mut live = LiveObject::new("Pod");
     let pod = |v: &str| {
         json!({"metadata": {}, "spec": {"containers": null, "nodeSelector": {"a": "1", "b": v},

@@ -240,7 +240,7 @@ proptest! {
     }
 
     #[test]
-    fn twice_is_once(pod in any_pod(), patch in any_pod()) {
+    fn merging_is_idempotent(pod in any_pod(), patch in any_pod()) {
         let once = run(pod, patch.clone()).unwrap();
         prop_assert_eq!(run(once.clone(), patch).unwrap(), once);
     }
