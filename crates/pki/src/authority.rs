@@ -1,5 +1,7 @@
 //! Certificate authorities and leaf issuance.
 
+mod intermediate;
+
 use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetString, UintRef};
 use der::{Decode, Encode};
 use x509_cert::certificate::Version;
@@ -12,13 +14,18 @@ use crate::certificate::{
 };
 use crate::der_syntax::{SignedFields, TbsFields};
 use crate::limits::MAX_ALT_NAMES;
-use crate::{AltName, Certificate, Error, KeyPurpose, PrivateKey, PublicKey, Serial, Subject, Validity, pem};
+use crate::{
+    AltName, CaKey, Certificate, Error, KeyPurpose, PrivateKey, PublicKey, Serial, SignatureScheme, Subject,
+    Validity, pem,
+};
+
+pub use intermediate::IntermediateTemplate;
 
 /// A certificate authority: a CA certificate and its private key.
 #[derive(Debug)]
 pub struct CertificateAuthority {
     certificate: Certificate,
-    key: PrivateKey,
+    key: CaKey,
 }
 
 impl CertificateAuthority {
@@ -26,43 +33,39 @@ impl CertificateAuthority {
     pub fn self_signed(
         subject: &Subject,
         validity: Validity,
-        key: PrivateKey,
+        key: impl Into<CaKey>,
         serial: Serial,
     ) -> Result<Self, Error> {
+        let key = key.into();
         let certificate = CertificateContents {
             serial,
             issuer: subject.as_der(),
             subject: subject.as_der(),
             validity,
             public_key: key.public_key(),
-            extensions: authority_extensions(&key)?,
+            extensions: authority_extensions(key.public_key(), None)?,
         }
         .sign(&key)?;
         Self::new(Certificate::from_der(&certificate)?, key)
     }
 
-    /// Creates an intermediate CA issued by this CA.
+    /// Creates an intermediate CA issued by this CA, with no other limits than those of this CA. See
+    /// [`Self::issue_intermediate`].
     pub fn intermediate(
         &self,
         subject: &Subject,
         validity: Validity,
-        key: PrivateKey,
+        key: impl Into<CaKey>,
         serial: Serial,
     ) -> Result<Self, Error> {
-        let mut extensions = authority_extensions(&key)?;
-        if let Some(identifier) = self.certificate.key_identifier() {
-            extensions.push(authority_key_identifier(identifier)?);
-        }
-        let certificate = CertificateContents {
+        let template = IntermediateTemplate {
+            subject,
+            validity,
             serial,
-            issuer: self.certificate.subject_der(),
-            subject: subject.as_der(),
-            validity: validity.clipped_to(&self.certificate.validity())?,
-            public_key: key.public_key(),
-            extensions,
-        }
-        .sign(&self.key)?;
-        Self::new(Certificate::from_der(&certificate)?, key)
+            max_path_length: None,
+            crl_distribution_points: &[],
+        };
+        self.issue_intermediate(&template, key)
     }
 
     /// Parses a CA from the PEM of its certificate and key: exactly one of each. Ignores blocks of
@@ -77,6 +80,14 @@ impl CertificateAuthority {
     /// Parses a CA and its issuer chain, in which each certificate is issued by the next. The chain
     /// is sent along with issued certificates.
     pub fn from_chain_pem(certificates: &[u8], key: &[u8]) -> Result<(Self, Vec<Certificate>), Error> {
+        Self::from_chain(certificates, |_| Ok(PrivateKey::from_mixed_pem(key)?.into()))
+    }
+
+    /// As [`Self::from_chain_pem`], for a key that `key` finds by the public key of the CA certificate.
+    pub fn from_chain(
+        certificates: &[u8],
+        key: impl FnOnce(&PublicKey) -> Result<CaKey, Error>,
+    ) -> Result<(Self, Vec<Certificate>), Error> {
         let certificates = pem::certificates_in_mixed_pem(certificates)?;
         let mut chain = Vec::with_capacity(certificates.len());
         for der in &certificates {
@@ -90,12 +101,14 @@ impl CertificateAuthority {
         }
         let mut chain = chain.into_iter();
         let first = chain.next().ok_or(pem::PemError::Missing("certificate"))?;
-        Ok((Self::new(first, PrivateKey::from_mixed_pem(key)?)?, chain.collect()))
+        let key = key(first.public_key())?;
+        Ok((Self::new(first, key)?, chain.collect()))
     }
 
     /// Combines a CA certificate with its key. Fails if the certificate is not a CA or the key does
     /// not match.
-    pub fn new(certificate: Certificate, key: PrivateKey) -> Result<Self, Error> {
+    pub fn new(certificate: Certificate, key: impl Into<CaKey>) -> Result<Self, Error> {
+        let key = key.into();
         if certificate.public_key() != key.public_key() {
             return Err(Error::KeyMismatch);
         }
@@ -114,8 +127,9 @@ impl CertificateAuthority {
         &self.certificate
     }
 
-    /// Private key of the CA, which matches its certificate.
-    pub fn key(&self) -> &PrivateKey {
+    /// Private key of the CA, which matches its certificate. It may be in a device, where it cannot be
+    /// encoded.
+    pub fn key(&self) -> &CaKey {
         &self.key
     }
 }
@@ -148,7 +162,7 @@ pub fn issue(authority: &CertificateAuthority, leaf: &LeafTemplate<'_>) -> Resul
         return Err(Error::InvalidName { what: "certificate", reason });
     }
     let mut extensions = vec![
-        extension(BASIC_CONSTRAINTS, true, &basic_constraints(false))?,
+        extension(BASIC_CONSTRAINTS, true, &NOT_AN_AUTHORITY)?,
         extension(KEY_USAGE, true, &leaf_key_usage(leaf.public_key)?)?,
     ];
     if !leaf.purposes.is_empty() {
@@ -186,16 +200,16 @@ pub(crate) struct CertificateContents<'a> {
 }
 
 impl CertificateContents<'_> {
-    fn sign(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
+    fn sign(self, key: &CaKey) -> Result<Vec<u8>, Error> {
         sign_der(&self.encode(key)?, key)
     }
 
     /// Encodes the TBSCertificate that `key` will sign.
-    pub(crate) fn encode(self, key: &PrivateKey) -> Result<Vec<u8>, Error> {
+    pub(crate) fn encode(self, key: &CaKey) -> Result<Vec<u8>, Error> {
         let contents = TbsFields {
             version: Version::V3,
             serial: UintRef::new(self.serial.as_bytes()).map_err(Error::encoding)?,
-            algorithm: key.signature_algorithm(),
+            algorithm: key.signature_scheme().identifier(),
             issuer: AnyRef::from_der(self.issuer).map_err(Error::encoding)?,
             validity: self.validity.encoded()?,
             subject: AnyRef::from_der(self.subject).map_err(Error::encoding)?,
@@ -208,39 +222,50 @@ impl CertificateContents<'_> {
     }
 }
 
-/// Signs the encoded contents of a certificate.
-pub(crate) fn sign_der(contents: &[u8], key: &PrivateKey) -> Result<Vec<u8>, Error> {
-    let signature = key.sign(contents)?;
+/// Signs the encoded contents of a certificate or CRL.
+pub(crate) fn sign_der(contents: &[u8], key: &CaKey) -> Result<Vec<u8>, Error> {
+    add_signature(contents, key.signature_scheme(), &key.sign(contents)?)
+}
+
+/// Joins encoded contents with their signature.
+pub(crate) fn add_signature(
+    contents: &[u8],
+    scheme: SignatureScheme,
+    signature: &[u8],
+) -> Result<Vec<u8>, Error> {
     let signed = SignedFields {
         tbs: AnyRef::from_der(contents).map_err(Error::encoding)?,
-        algorithm: key.signature_algorithm(),
-        signature: BitStringRef::from_bytes(&signature).map_err(Error::encoding)?,
+        algorithm: scheme.identifier(),
+        signature: BitStringRef::from_bytes(signature).map_err(Error::encoding)?,
     };
     signed.to_der().map_err(Error::encoding)
 }
 
 /// Returns true if `key` signed the certificate.
-pub(crate) fn is_signed_by(der: &[u8], key: &PrivateKey) -> bool {
+pub(crate) fn is_signed_by(der: &[u8], key: &CaKey) -> bool {
     SignedFields::from_der(der).is_ok_and(|signed| {
-        signed.algorithm == key.signature_algorithm()
+        signed.algorithm == key.signature_scheme().identifier()
             && signed.tbs.to_der().is_ok_and(|contents| key.verifies(&contents, signed.signature.raw_bytes()))
     })
 }
 
 /// Returns the extensions of a CA certificate: basic constraints, key usage and subject key
 /// identifier.
-fn authority_extensions(key: &PrivateKey) -> Result<Vec<Extension>, Error> {
+fn authority_extensions(key: &PublicKey, max_path_length: Option<u8>) -> Result<Vec<Extension>, Error> {
     let usages = KeyUsages::KeyCertSign | KeyUsages::CRLSign | KeyUsages::DigitalSignature;
     Ok(vec![
-        extension(BASIC_CONSTRAINTS, true, &basic_constraints(true))?,
+        extension(
+            BASIC_CONSTRAINTS,
+            true,
+            &BasicConstraints { ca: true, path_len_constraint: max_path_length },
+        )?,
         extension(KEY_USAGE, true, &KeyUsage(usages))?,
-        subject_key_identifier(&key.public_key().identifier()?)?,
+        subject_key_identifier(&key.identifier()?)?,
     ])
 }
 
-pub(crate) fn basic_constraints(ca: bool) -> BasicConstraints {
-    BasicConstraints { ca, path_len_constraint: None }
-}
+pub(crate) const NOT_AN_AUTHORITY: BasicConstraints =
+    BasicConstraints { ca: false, path_len_constraint: None };
 
 /// Only RSA keys get keyEncipherment, which only TLS 1.2 clients with RSA key exchange use.
 fn leaf_key_usage(key: &PublicKey) -> Result<KeyUsage, Error> {

@@ -11,7 +11,7 @@ use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::{BasicConstraints, KeyUsage};
 
 use crate::der_syntax::{SignedFields, TbsFields};
-use crate::limits::{MAX_CERTIFICATE_BYTES, MAX_EXTENSIONS, MAX_PURPOSES};
+use crate::limits::{MAX_CERTIFICATE_BYTES, MAX_EXTENSIONS, MAX_KEY_IDENTIFIER_BYTES, MAX_PURPOSES};
 use crate::{
     AltName, Error, ForeignCertificate, KeyPurpose, PublicKey, SubjectKey, Validity, alt_name, pem, subject,
 };
@@ -30,6 +30,7 @@ pub struct Certificate {
     public_key: PublicKey,
     version: Version,
     extensions: ParsedExtensions,
+    authority_key: Vec<u8>,
 }
 
 /// The signature of a certificate, with everything needed to verify it.
@@ -47,6 +48,7 @@ pub struct CertificateSignature {
 #[derive(Clone, Default)]
 struct ParsedExtensions {
     is_authority: bool,
+    max_path_length: Option<u8>,
     key_usage: Option<KeyUsage>,
     purposes: Option<Vec<KeyPurpose>>,
     alt_names: Vec<AltName>,
@@ -57,6 +59,9 @@ pub(crate) const SUBJECT_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::ne
 pub(crate) const KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.15");
 pub(crate) const SUBJECT_ALT_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.17");
 pub(crate) const BASIC_CONSTRAINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.19");
+pub(crate) const CRL_NUMBER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.20");
+pub(crate) const CRL_REASON: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.21");
+pub(crate) const CRL_DISTRIBUTION_POINTS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.31");
 pub(crate) const AUTHORITY_KEY_IDENTIFIER: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.35");
 pub(crate) const EXTENDED_KEY_USAGE: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.37");
 
@@ -83,6 +88,13 @@ impl Certificate {
             Some(extensions) => ParsedExtensions::read(extensions)?,
             None => ParsedExtensions::default(),
         };
+        let public_key = PublicKey::from_der(&fields.public_key.to_der().map_err(&malformed)?)?;
+        let authority_key = match &extensions.key_identifier {
+            Some(identifier) if (1..=MAX_KEY_IDENTIFIER_BYTES).contains(&identifier.len()) => {
+                identifier.clone()
+            }
+            Some(_) | None => public_key.identifier()?,
+        };
         Ok(Self {
             subject: fields.subject.to_der().map_err(&malformed)?,
             issuer: fields.issuer.to_der().map_err(&malformed)?,
@@ -91,9 +103,10 @@ impl Certificate {
             organizations: identity.organizations,
             user_ids: identity.user_ids,
             validity: Validity::decoded(&fields.validity)?,
-            public_key: PublicKey::from_der(&fields.public_key.to_der().map_err(&malformed)?)?,
+            public_key,
             version: fields.version,
             extensions,
+            authority_key,
             der: CertificateDer::from(der.to_vec()),
         })
     }
@@ -223,13 +236,51 @@ impl Certificate {
         }
     }
 
+    /// Checks that the certificate may sign CRLs, and says why if not.
+    pub(crate) fn check_crl_signer(&self) -> Result<(), Error> {
+        if !self.extensions.is_authority {
+            return Err(Error::RevocationList("its issuer is not a CA"));
+        }
+        match self.extensions.key_usage {
+            Some(usage) if !usage.crl_sign() => {
+                Err(Error::RevocationList("the key usage of its issuer does not include CRL signing"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the path length constraint: how many intermediates may follow this CA in a chain.
+    /// `None` means any number.
+    pub fn max_path_length(&self) -> Option<u8> {
+        self.extensions.max_path_length
+    }
+
+    /// Returns the id of the certified key as an authority: the subject key identifier in lower-case
+    /// hexadecimal. Certificates without one, or with an unusable one, get the identifier that
+    /// Windlass would have given to their key.
+    pub fn authority_id(&self) -> String {
+        self.authority_key.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Returns the bytes of [`Self::authority_id`].
+    pub(crate) fn authority_key(&self) -> &[u8] {
+        &self.authority_key
+    }
+
     /// Returns the DER of the subject, byte for byte.
     pub(crate) fn subject_der(&self) -> &[u8] {
         &self.subject
     }
 
+    /// Returns the serial number in lower-case hexadecimal, two digits for each byte.
+    pub fn serial_hex(&self) -> String {
+        let digits: String =
+            self.serial.iter().skip_while(|byte| **byte == 0).map(|byte| format!("{byte:02x}")).collect();
+        if digits.is_empty() { "00".to_owned() } else { digits }
+    }
+
     /// Returns the subject key identifier, if present.
-    pub(crate) fn key_identifier(&self) -> Option<&[u8]> {
+    pub fn key_identifier(&self) -> Option<&[u8]> {
         self.extensions.key_identifier.as_deref()
     }
 }
@@ -261,7 +312,9 @@ impl ParsedExtensions {
             match oid {
                 BASIC_CONSTRAINTS => {
                     let constraints = BasicConstraints::from_der(value);
-                    found.is_authority = constraints.map_err(Error::malformed("basic constraints"))?.ca;
+                    let constraints = constraints.map_err(Error::malformed("basic constraints"))?;
+                    found.is_authority = constraints.ca;
+                    found.max_path_length = constraints.path_len_constraint;
                 }
                 KEY_USAGE => {
                     let usage = KeyUsage::from_der(value);

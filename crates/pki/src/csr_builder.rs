@@ -1,6 +1,6 @@
 //! PKCS#10 certificate requests (RFC 2986), encoded as Go encodes them.
 
-use crate::authority::sign_der;
+use crate::authority::add_signature;
 use crate::der_syntax::encode_tlv;
 use crate::issuance::alt_names;
 use crate::{AltNames, CertificateRequest, Error, IssuedSubject, PrivateKey, pem};
@@ -42,7 +42,8 @@ fn encode_csr(key: &PrivateKey, subject: &IssuedSubject, names: &AltNames) -> Re
         key.public_key().as_der().to_vec(),
         encode_tlv(ATTRIBUTES, &encode_attributes(&names)),
     ];
-    let der = sign_der(&encode_tlv(SEQUENCE, &body.concat()), key)?;
+    let contents = encode_tlv(SEQUENCE, &body.concat());
+    let der = add_signature(&contents, key.signature_scheme(), &key.sign(&contents)?)?;
     verify_csr(&der, &names)?;
     Ok(der)
 }

@@ -5,7 +5,9 @@
 //! quite, DER.
 
 use der::asn1::{AnyRef, BitStringRef, UintRef};
-use der::{Decode, Reader, Sequence, SliceReader};
+use der::{
+    Decode, DecodeValue, EncodeValue, FixedTag, Header, Length, Reader, Sequence, SliceReader, Tag, Writer,
+};
 use x509_cert::certificate::Version;
 use x509_cert::ext::Extension;
 use x509_cert::spki::AlgorithmIdentifierRef;
@@ -38,6 +40,32 @@ pub(crate) struct TbsFields<'a> {
     pub subject_unique_id: Option<BitStringRef<'a>>,
     #[asn1(context_specific = "3", tag_mode = "EXPLICIT", optional = "true")]
     pub extensions: Option<Vec<Extension>>,
+}
+
+/// The contents of a SEQUENCE OF, whose elements are decoded one by one.
+#[derive(Clone, Copy)]
+pub(crate) struct RawSequence<'a>(pub &'a [u8]);
+
+impl FixedTag for RawSequence<'_> {
+    const TAG: Tag = Tag::Sequence;
+}
+
+impl<'a> DecodeValue<'a> for RawSequence<'a> {
+    type Error = der::Error;
+
+    fn decode_value<R: Reader<'a>>(reader: &mut R, header: Header) -> der::Result<Self> {
+        reader.read_slice(header.length()).map(Self)
+    }
+}
+
+impl EncodeValue for RawSequence<'_> {
+    fn value_len(&self) -> der::Result<Length> {
+        Length::try_from(self.0.len())
+    }
+
+    fn encode_value(&self, writer: &mut impl Writer) -> der::Result<()> {
+        writer.write(self.0)
+    }
 }
 
 /// Iterates over the elements in the value of a SEQUENCE or SET.

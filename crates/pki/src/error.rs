@@ -38,6 +38,9 @@ pub enum Error {
     /// A certificate of a chain was not issued by the next one.
     #[error("the certificates of the chain are not in order of issuance")]
     BrokenChain,
+    /// A certificate revocation list cannot be signed, or does not verify.
+    #[error("certificate revocation list: {0}")]
+    RevocationList(&'static str),
     /// The requested validity is empty, or empty once clipped to that of the CA.
     #[error("validity is empty: {0}")]
     EmptyValidity(&'static str),
@@ -60,6 +63,10 @@ pub enum Error {
         /// Human-readable reason for the rejection.
         reason: &'static str,
     },
+    /// An external key cannot sign now, for example because its token was removed. The request that
+    /// needed it is good: retry it later.
+    #[error("key unavailable: {0}")]
+    KeyUnavailable(String),
     /// The cryptographic library failed an operation that should not fail.
     #[error("cryptographic operation failed: {0}")]
     Crypto(&'static str),
@@ -80,7 +87,9 @@ impl Error {
             | Self::KeyMismatch
             | Self::NotAuthority(_)
             | Self::BrokenChain
+            | Self::RevocationList(_)
             | Self::EmptyValidity(_)
+            | Self::KeyUnavailable(_)
             | Self::Crypto(_) => false,
         }
     }

@@ -9,12 +9,15 @@ mod lint;
 mod subject;
 
 use crate::authority::{
-    CertificateContents, authority_key_identifier, basic_constraints, encode_extension, extension, sign_der,
+    CertificateContents, NOT_AN_AUTHORITY, authority_key_identifier, encode_extension, extension, sign_der,
 };
-use crate::certificate::{BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME};
+use crate::certificate::{
+    BASIC_CONSTRAINTS, CRL_DISTRIBUTION_POINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
+};
+use crate::limits::MAX_DISTRIBUTION_POINTS;
 use crate::{
-    AltNames, CertificateAuthority, CertificateDer, CertificateRequest, CertificateUsages, Error, PublicKey,
-    Serial, SubjectKey, Validity, pem,
+    AltNames, CertificateAuthority, CertificateDer, CertificateRequest, CertificateUsages, DistributionPoint,
+    Error, PublicKey, Serial, SubjectKey, Validity, distribution_point, pem,
 };
 
 pub use lint::{IssuanceLint, LintWarning};
@@ -35,6 +38,8 @@ pub struct CertificateTemplate<'a> {
     pub public_key: &'a SubjectKey,
     /// Serial number, which must be unique for each certificate of the CA.
     pub serial: Serial,
+    /// Where relying parties find the CRL of the CA; the extension is absent if empty.
+    pub crl_distribution_points: Vec<DistributionPoint>,
 }
 
 /// A certificate that was issued and checked.
@@ -61,6 +66,7 @@ impl<'a> CertificateTemplate<'a> {
             validity,
             public_key: request.public_key(),
             serial,
+            crl_distribution_points: Vec::new(),
         })
     }
 }
@@ -87,6 +93,27 @@ pub fn issue_certificate(
     authority: &CertificateAuthority,
     wanted: &CertificateTemplate<'_>,
 ) -> Result<IssuedCertificate, Error> {
+    let (body, names) = encode_linted(authority, wanted)?;
+    let der = sign_der(&body, authority.key())?;
+    check::check(&der, authority, wanted, &names)?;
+    let warnings = lint::warnings(authority, wanted, &names);
+    Ok(IssuedCertificate { der: CertificateDer::from(der), warnings })
+}
+
+/// Fails as [`issue_certificate`] would, without using the key of the CA. A certificate that passes can be recorded as
+/// about to be signed. Returns the size of what is signed, which the DER of the certificate exceeds by the signature.
+pub fn lint_certificate(
+    authority: &CertificateAuthority,
+    wanted: &CertificateTemplate<'_>,
+) -> Result<usize, Error> {
+    encode_linted(authority, wanted).map(|(body, _)| body.len())
+}
+
+/// Returns the contents to be signed and the alternative names in them.
+fn encode_linted(
+    authority: &CertificateAuthority,
+    wanted: &CertificateTemplate<'_>,
+) -> Result<(Vec<u8>, AltNames), Error> {
     lint::check_key(wanted.public_key)?;
     let public_key = PublicKey::from_der(&wanted.public_key.to_canonical_der()?)?;
     let names = alt_names::canonical(&wanted.alt_names)?;
@@ -100,10 +127,7 @@ pub fn issue_certificate(
     }
     .encode(authority.key())?;
     lint::check(&body, authority)?;
-    let der = sign_der(&body, authority.key())?;
-    check::check(&der, authority, wanted, &names)?;
-    let warnings = lint::warnings(authority, wanted, &names);
-    Ok(IssuedCertificate { der: CertificateDer::from(der), warnings })
+    Ok((body, names))
 }
 
 /// Builds the extensions in Go's order.
@@ -120,7 +144,7 @@ fn extensions(
         let oids = wanted.usages.extended.iter().map(|usage| usage.oid()).collect::<Vec<_>>();
         extensions.push(extension(EXTENDED_KEY_USAGE, false, &oids)?);
     }
-    extensions.push(extension(BASIC_CONSTRAINTS, true, &basic_constraints(false))?);
+    extensions.push(extension(BASIC_CONSTRAINTS, true, &NOT_AN_AUTHORITY)?);
     // Go treats a certificate whose subject equals its issuer as self-signed.
     let issuer = authority.certificate();
     if let Some(identifier) = issuer.key_identifier().filter(|identifier| !identifier.is_empty())
@@ -132,6 +156,14 @@ fn extensions(
         // RFC 5280 §4.2.1.6: critical if the subject is empty.
         let critical = wanted.subject.is_empty();
         extensions.push(encode_extension(SUBJECT_ALT_NAME, critical, alt_names::to_der(names))?);
+    }
+    let points = &wanted.crl_distribution_points;
+    if points.len() > MAX_DISTRIBUTION_POINTS {
+        return Err(Error::TooLarge { what: "CRL distribution points", limit: MAX_DISTRIBUTION_POINTS });
+    }
+    if !points.is_empty() {
+        let value = distribution_point::to_der(points);
+        extensions.push(encode_extension(CRL_DISTRIBUTION_POINTS, false, value)?);
     }
     Ok(extensions)
 }

@@ -11,19 +11,17 @@ use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{
-    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1,
-    ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA256_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1,
+    ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA256_ASN1_SIGNING,
     ECDSA_P521_SHA512_ASN1_SIGNING, EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair,
-    ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaKeyPair,
-    VerificationAlgorithm,
+    RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaKeyPair,
 };
-use der::asn1::{AnyRef, ObjectIdentifier, UintRef};
+use der::asn1::{ObjectIdentifier, UintRef};
 use der::{Decode, Sequence};
-use x509_cert::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
+use x509_cert::spki::SubjectPublicKeyInfoRef;
 use zeroize::Zeroizing;
 
 use crate::limits::{MAX_PRIVATE_KEY_BYTES, MAX_PUBLIC_KEY_BYTES, MAX_RSA_BITS, MIN_RSA_BITS};
-use crate::{Certificate, Error, KeyType, pem};
+use crate::{Certificate, Error, KeyType, SignatureScheme, pem};
 
 /// A private key. It can sign and be encoded as PEM; it cannot be copied or printed.
 pub struct PrivateKey {
@@ -179,19 +177,6 @@ impl PrivateKey {
         }
     }
 
-    /// Returns true if [`Self::sign`] with this key created the signature of this message.
-    pub(crate) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        let algorithm: &'static dyn VerificationAlgorithm = match &self.pair {
-            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => &ECDSA_P256_SHA256_ASN1,
-            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => &ECDSA_P384_SHA384_ASN1,
-            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => &ECDSA_P521_SHA512_ASN1,
-            SigningKeyPair::Rsa(_) => &RSA_PKCS1_2048_8192_SHA256,
-            SigningKeyPair::Ed25519(_) => &aws_lc_rs::signature::ED25519,
-        };
-        ParsedPublicKey::new(algorithm, self.public.as_der())
-            .is_ok_and(|key| key.verify_sig(message, signature).is_ok())
-    }
-
     /// Signs a message for [`SubjectKey::verify_possession`](crate::SubjectKey::verify_possession).
     /// P-384 keys are not supported: the signature would use SHA-256, which the library lacks for
     /// that curve.
@@ -238,26 +223,18 @@ impl PrivateKey {
         }
     }
 
-    /// Returns the algorithm identifier of signatures by [`Self::sign`].
-    pub(crate) fn signature_algorithm(&self) -> AlgorithmIdentifierRef<'static> {
-        let (oid, parameters) = match &self.pair {
-            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => (ECDSA_WITH_SHA256, None),
-            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => (ECDSA_WITH_SHA384, None),
-            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => (ECDSA_WITH_SHA512, None),
-            // RFC 4055 §5 requires NULL for RSA; RFC 5758 and 8410 require absent parameters for
-            // the others.
-            SigningKeyPair::Rsa(_) => (SHA256_WITH_RSA, Some(AnyRef::NULL)),
-            SigningKeyPair::Ed25519(_) => (ED25519, None),
-        };
-        AlgorithmIdentifierRef { oid, parameters }
+    /// Returns the scheme of signatures by [`Self::sign`].
+    pub fn signature_scheme(&self) -> SignatureScheme {
+        match &self.pair {
+            SigningKeyPair::Ecdsa(EcdsaCurve::P256, _) => SignatureScheme::EcdsaP256Sha256,
+            SigningKeyPair::Ecdsa(EcdsaCurve::P384, _) => SignatureScheme::EcdsaP384Sha384,
+            SigningKeyPair::Ecdsa(EcdsaCurve::P521, _) => SignatureScheme::EcdsaP521Sha512,
+            SigningKeyPair::Rsa(_) => SignatureScheme::RsaPkcs1Sha256,
+            SigningKeyPair::Ed25519(_) => SignatureScheme::Ed25519,
+        }
     }
 }
 
-const ECDSA_WITH_SHA256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.2");
-const ECDSA_WITH_SHA384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.3");
-const ECDSA_WITH_SHA512: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.4.3.4");
-const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.11");
-const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
 pub(crate) const RSA_ENCRYPTION: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 
 impl fmt::Debug for PrivateKey {
@@ -368,7 +345,7 @@ impl PublicKey {
 
     /// Returns the key identifier of RFC 7093 §2 (1): the first 160 bits of the SHA-256 of the key.
     /// The usual SHA-1 would be safe, but triggers scanners that search for SHA-1.
-    pub(crate) fn identifier(&self) -> Result<Vec<u8>, Error> {
+    pub fn identifier(&self) -> Result<Vec<u8>, Error> {
         let info = self.info()?;
         let hash = digest(&SHA256, info.subject_public_key.raw_bytes());
         Ok(hash.as_ref().iter().take(20).copied().collect())

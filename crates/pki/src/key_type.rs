@@ -6,7 +6,8 @@
 //!    ([`KeyType::ALL`] and those of the places that accept it);
 //! 2. in `key.rs`, generate keys of the type and sign with them;
 //! 3. in `go_compat/key.rs`, recognize it in a `SubjectPublicKeyInfo` ([`SubjectKey::key_type`]);
-//! 4. in `go_compat/signature.rs`, verify its signatures, unless it only differs in size.
+//! 4. in `go_compat/signature.rs`, verify its signatures, unless it only differs in size;
+//! 5. in `jws.rs`, verify its tokens, if service account tokens may be signed with it.
 //!
 //! No file outside of this crate lists key types, apart from documentation.
 //!

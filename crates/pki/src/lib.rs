@@ -11,7 +11,11 @@
 //! - [`Subject`], [`AltName`], [`Validity`], [`KeyPurpose`], [`Serial`]: the parts of a certificate.
 //! - [`Certificate`]: a parsed certificate and the facts that decisions depend on.
 //! - [`CertificateAuthority`] and [`LeafTemplate`]: the issuer and the leaf; [`issue`] signs it.
-//! - [`CertificateTemplate`]: what a request asks for; [`issue_certificate`] issues it as Kubernetes
+//! - [`CaKey`]: the key of a CA, in memory or behind an [`ExternalKey`]; [`SignatureScheme`]: how it
+//!   signs.
+//! - [`CertificateRevocationList`]: CRLs, signed from a [`CrlTemplate`]; [`DistributionPoint`]: where a
+//!   certificate says they are.
+//! - [`CertificateTemplate`]: the content of a request; [`issue_certificate`] issues it as Kubernetes
 //!   would. [`policy`], [`CertificateUsages`] and [`lifetime()`] limit what it may contain.
 //! - [`build_csr`]: certificate signing requests.
 //! - [`CertificateRequest`], [`ForeignCertificate`], [`SubjectKey`], [`parse_trust_anchors`],
@@ -42,9 +46,12 @@ pub mod policy;
 
 mod alt_name;
 mod authority;
+mod ca_key;
 mod certificate;
+mod crl;
 mod csr_builder;
 mod der_syntax;
+mod distribution_point;
 mod error;
 mod go_compat;
 mod issuance;
@@ -56,15 +63,19 @@ mod lifetime;
 mod purpose;
 mod serial;
 mod set_digest;
+mod signature_scheme;
 mod subject;
 mod usages;
 mod validity;
 
 pub use alt_name::AltName;
-pub use authority::{CertificateAuthority, LeafTemplate, issue};
+pub use authority::{CertificateAuthority, IntermediateTemplate, LeafTemplate, issue};
 pub use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+pub use ca_key::{CaKey, ExternalKey};
 pub use certificate::{Certificate, CertificateSignature};
+pub use crl::{CertificateRevocationList, CrlTemplate, RevocationReason, RevokedCertificate};
 pub use csr_builder::{build_csr, build_stub_csr};
+pub use distribution_point::DistributionPoint;
 pub use error::Error;
 pub use go_compat::{
     AltNames, AnchorError, BlockError, BundleCertificates, BundleError, CertificateRequest, ChainError,
@@ -75,6 +86,7 @@ pub use go_compat::{
 };
 pub use issuance::{
     CertificateTemplate, IssuanceLint, IssuedCertificate, IssuedSubject, LintWarning, issue_certificate,
+    lint_certificate,
 };
 pub use jws::{JwkParameters, JwsKey};
 pub use key::{JwsAlgorithm, PrivateKey, PublicKey};
@@ -87,6 +99,7 @@ pub use purpose::KeyPurpose;
 pub use rustls_pki_types::CertificateDer;
 pub use serial::Serial;
 pub use set_digest::{Fingerprint, certificate_set_digest, fingerprint};
+pub use signature_scheme::SignatureScheme;
 pub use subject::Subject;
 pub use usages::{CertificateUsages, ExtendedUsage, KeyUsageSet, UnknownUsages};
 pub use validity::Validity;

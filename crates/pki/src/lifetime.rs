@@ -28,25 +28,25 @@ pub enum LifetimeError {
 }
 
 /// Returns the validity of a certificate requested at `now`: the requested duration, limited by
-/// `longest` and by the CA's validity.
+/// `max_lifetime` and by the CA's validity.
 pub fn lifetime(
     requested: Option<Duration>,
-    longest: Duration,
+    max_lifetime: Duration,
     authority: &Certificate,
     now: OffsetDateTime,
 ) -> Result<Validity, LifetimeError> {
-    within(requested, longest, authority.validity().not_after(), now)
+    within(requested, max_lifetime, authority.validity().not_after(), now)
 }
 
 fn within(
     requested: Option<Duration>,
-    longest: Duration,
+    max_lifetime: Duration,
     end: OffsetDateTime,
     now: OffsetDateTime,
 ) -> Result<Validity, LifetimeError> {
     let duration = match requested {
-        Some(requested) if requested <= longest => requested.max(SHORTEST),
-        Some(_) | None => longest,
+        Some(requested) if requested <= max_lifetime => requested.max(SHORTEST),
+        Some(_) | None => max_lifetime,
     };
     let from = now.saturating_sub(BACKDATE);
     if from >= end {
@@ -101,11 +101,11 @@ mod tests {
             (None, 6 * minute, 11 * minute),
             (None, 8 * hour, 8 * hour),
         ];
-        for (requested, longest, lifetime) in table {
-            let validity = within(requested, longest, far, NOW).unwrap();
+        for (requested, max_lifetime, lifetime) in table {
+            let validity = within(requested, max_lifetime, far, NOW).unwrap();
             assert_eq!(validity.not_before(), datetime!(2026-06-01 11:55:00 UTC));
             let actual = validity.not_after() - validity.not_before();
-            assert_eq!(actual, lifetime, "{requested:?} of {longest}");
+            assert_eq!(actual, lifetime, "{requested:?} of {max_lifetime}");
         }
     }
 

@@ -49,6 +49,25 @@ pub const MAX_DNS_NAME_BYTES: usize = 253;
 /// Maximum length of a URI in a subject alternative name; SPIFFE allows 2048.
 pub const MAX_URI_BYTES: usize = 2048;
 
+/// Maximum URLs of CRLs in one certificate. One is usual; clients try them in turn.
+pub const MAX_DISTRIBUTION_POINTS: usize = 8;
+
+/// Maximum octets of a serial number (RFC 5280 §4.1.2.2).
+pub const MAX_SERIAL_BYTES: usize = 20;
+
+/// Maximum entries of one CRL, with room above the 100,000 that an authority is designed for.
+pub const MAX_CRL_ENTRIES: usize = 200_000;
+
+/// Maximum DER of one CRL. An entry with a serial number of 16 octets and a reason takes 50 bytes.
+pub const MAX_CRL_BYTES: usize = 16 << 20;
+
+/// Maximum PEM text of one CRL: [`MAX_CRL_BYTES`] in base64 with line ends, and some text around it.
+pub const MAX_CRL_PEM_BYTES: usize = 22 << 20;
+
+/// Largest subject key identifier that is used as the id of an authority. RFC 5280 suggests 20 bytes;
+/// the id in hexadecimal is part of object names, which are limited to 253 characters.
+pub const MAX_KEY_IDENTIFIER_BYTES: usize = 64;
+
 /// Maximum extended key usages in one certificate.
 pub const MAX_PURPOSES: usize = 64;
 

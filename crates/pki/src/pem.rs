@@ -12,7 +12,8 @@ use rustls_pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use crate::limits::{
-    MAX_CERTIFICATE_BYTES, MAX_PEM_BLOCKS, MAX_PEM_BYTES, MAX_PEM_LABEL_BYTES, MAX_PRIVATE_KEY_BYTES,
+    MAX_CERTIFICATE_BYTES, MAX_CRL_BYTES, MAX_PEM_BLOCKS, MAX_PEM_BYTES, MAX_PEM_LABEL_BYTES,
+    MAX_PRIVATE_KEY_BYTES,
 };
 
 /// Label of an X.509 certificate.
@@ -25,6 +26,8 @@ pub const EC_PRIVATE_KEY: &str = "EC PRIVATE KEY";
 pub const RSA_PRIVATE_KEY: &str = "RSA PRIVATE KEY";
 /// PEM label of a SubjectPublicKeyInfo.
 pub const PUBLIC_KEY: &str = "PUBLIC KEY";
+/// Label of a certificate revocation list.
+pub const X509_CRL: &str = "X509 CRL";
 
 /// Block that OpenSSL writes before an EC key. It is redundant with the key.
 pub(crate) const EC_PARAMETERS: &str = "EC PARAMETERS";
@@ -157,11 +160,26 @@ pub fn private_key(text: &[u8]) -> Result<PemBlock, PemError> {
     found.ok_or(PemError::Missing("private key"))
 }
 
+/// Extracts exactly one CRL; other blocks are an error. The caller has limited the size of the text.
+pub(crate) fn revocation_list(text: &[u8]) -> Result<PemBlock, PemError> {
+    let mut blocks = parse_blocks(text)?.into_iter();
+    match (blocks.next(), blocks.next()) {
+        (Some(block), None) if block.label == X509_CRL => Ok(block),
+        (Some(block), None) => Err(PemError::UnexpectedLabel { found: block.label, expected: X509_CRL }),
+        (Some(_), Some(_)) => Err(PemError::Several("certificate revocation list")),
+        (None, _) => Err(PemError::Missing("certificate revocation list")),
+    }
+}
+
 /// Parses all blocks of a text.
 pub fn blocks(text: &[u8]) -> Result<Vec<PemBlock>, PemError> {
     if text.len() > MAX_PEM_BYTES {
         return Err(PemError::TextTooLarge);
     }
+    parse_blocks(text)
+}
+
+fn parse_blocks(text: &[u8]) -> Result<Vec<PemBlock>, PemError> {
     let mut blocks = Vec::new();
     let mut open: Option<PartialBlock> = None;
     for (index, line) in text.split(|&byte| byte == b'\n').enumerate() {
@@ -232,7 +250,11 @@ impl PartialBlock {
     }
 
     fn limit(&self) -> usize {
-        if self.label == CERTIFICATE { MAX_CERTIFICATE_BYTES } else { MAX_PRIVATE_KEY_BYTES }
+        match self.label.as_str() {
+            CERTIFICATE => MAX_CERTIFICATE_BYTES,
+            X509_CRL => MAX_CRL_BYTES,
+            _ => MAX_PRIVATE_KEY_BYTES,
+        }
     }
 
     fn decode(self) -> Result<PemBlock, PemError> {

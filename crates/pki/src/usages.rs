@@ -69,7 +69,28 @@ impl CertificateUsages {
         }
         if unknown.is_empty() { Ok(usages) } else { Err(UnknownUsages(unknown)) }
     }
+
+    /// Returns the names of all usages: key usages first, each kind in the order of its encoding.
+    pub fn names(&self) -> Vec<&'static str> {
+        let key = KEY_USAGE_NAMES
+            .iter()
+            .filter(|name| KeyUsageSet::from_name(name).is_some_and(|usage| self.key.contains(usage)));
+        key.copied().chain(self.extended.iter().map(|usage| usage.name())).collect()
+    }
 }
+
+/// Names of all key usages, in the order of their bits.
+const KEY_USAGE_NAMES: [&str; 9] = [
+    "digital signature",
+    "content commitment",
+    "key encipherment",
+    "data encipherment",
+    "key agreement",
+    "cert sign",
+    "crl sign",
+    "encipher only",
+    "decipher only",
+];
 
 impl KeyUsageSet {
     /// The empty set, without any key usage.
@@ -153,6 +174,24 @@ impl ExtendedUsage {
         })
     }
 
+    /// Returns the name that Kubernetes gives to the usage.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Any => "any",
+            Self::ServerAuth => "server auth",
+            Self::ClientAuth => "client auth",
+            Self::CodeSigning => "code signing",
+            Self::EmailProtection => "email protection",
+            Self::IpsecEndSystem => "ipsec end system",
+            Self::IpsecTunnel => "ipsec tunnel",
+            Self::IpsecUser => "ipsec user",
+            Self::TimeStamping => "timestamping",
+            Self::OcspSigning => "ocsp signing",
+            Self::MicrosoftServerGatedCrypto => "microsoft sgc",
+            Self::NetscapeServerGatedCrypto => "netscape sgc",
+        }
+    }
+
     pub(crate) const fn oid(self) -> ObjectIdentifier {
         ObjectIdentifier::new_unwrap(match self {
             Self::Any => "2.5.29.37.0",
@@ -197,6 +236,8 @@ mod tests {
             let usages = CertificateUsages::from_names(&[name]).unwrap();
             let hex = usages.key.to_der().iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
             assert_eq!(hex, der, "{name}");
+            let canonical = if name == "signing" { "digital signature" } else { name };
+            assert_eq!(usages.names(), [canonical]);
             assert!(usages.extended.is_empty(), "{name}");
         }
         let extended = [
@@ -218,6 +259,7 @@ mod tests {
             let usages = CertificateUsages::from_names(&[name]).unwrap();
             assert_eq!(usages.extended, BTreeSet::from([usage]), "{name}");
             assert!(usages.key.is_empty(), "{name}");
+            assert_eq!(usages.names(), [if name == "s/mime" { "email protection" } else { name }]);
         }
         let mut sorted = extended.map(|(_, usage)| usage).to_vec();
         sorted.dedup();

@@ -71,13 +71,13 @@ fn whole_seconds(time: OffsetDateTime) -> Result<OffsetDateTime, Error> {
     OffsetDateTime::from_unix_timestamp(time.unix_timestamp()).map_err(|_| BEYOND_CALENDAR)
 }
 
-fn to_time(time: OffsetDateTime) -> Result<Time, Error> {
+pub(crate) fn to_time(time: OffsetDateTime) -> Result<Time, Error> {
     let seconds = u64::try_from(time.unix_timestamp()).map_err(|_| BEYOND_CALENDAR)?;
     let date = DateTime::from_unix_duration(std::time::Duration::from_secs(seconds));
     Ok(Time::from(date.map_err(|_| BEYOND_CALENDAR)?))
 }
 
-fn from_time(time: Time) -> Result<OffsetDateTime, Error> {
+pub(crate) fn from_time(time: Time) -> Result<OffsetDateTime, Error> {
     let seconds = i64::try_from(time.to_unix_duration().as_secs()).map_err(|_| BEYOND_CALENDAR)?;
     OffsetDateTime::from_unix_timestamp(seconds).map_err(|_| BEYOND_CALENDAR)
 }

@@ -17,11 +17,11 @@ use x509_cert::der::{Decode, Encode};
 
 const RECORDED: &str = include_str!("issuance/recorded.json");
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00:00.5 UTC);
-const LONGEST: Duration = Duration::days(365);
+const MAX_LIFETIME: Duration = Duration::days(365);
 const AUTHORITY_KEY_IDENTIFIER: &str = "2.5.29.35";
 
 #[test]
-fn makes_of_every_request_what_kubernetes_makes_of_it() {
+fn issues_the_same_certificates_as_kubernetes() {
     let authority = authority();
     let cases = serde_json::from_str::<Vec<Value>>(RECORDED).unwrap();
     let (mut issued, mut failed) = (0, 0);
@@ -47,7 +47,7 @@ fn makes_of_every_request_what_kubernetes_makes_of_it() {
 
 fn authority() -> CertificateAuthority {
     let subject = Subject::new("kubernetes", &[]).unwrap();
-    let validity = Validity::lasting(NOW - Duration::DAY, 10 * LONGEST).unwrap();
+    let validity = Validity::lasting(NOW - Duration::DAY, 10 * MAX_LIFETIME).unwrap();
     let key = PrivateKey::generate_type(KeyType::EcdsaP256).unwrap();
     CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
 }
@@ -79,7 +79,7 @@ fn issue(
 ) -> Result<Value, Error> {
     let requested = case.get("expirationSeconds").map(|value| value.as_i64().unwrap());
     let requested = requested.map(Duration::seconds);
-    let validity = lifetime(requested, LONGEST, authority.certificate(), NOW).unwrap();
+    let validity = lifetime(requested, MAX_LIFETIME, authority.certificate(), NOW).unwrap();
     let usages = CertificateUsages::from_names(&usages(case)).unwrap();
     let wanted = CertificateTemplate::from_request(request, usages, validity, serial())?;
     let issued = issue_certificate(authority, &wanted)?;

@@ -308,7 +308,7 @@ fn accepts_exactly_one_certificate_and_key() {
 }
 
 #[test]
-fn reads_who_vouches_for_an_authority() {
+fn reads_the_issuers_of_an_authority() {
     let root = authority("root");
     let next = |parent: &CertificateAuthority, name: &str| {
         let subject = Subject::new(name, &[]).unwrap();
@@ -331,4 +331,61 @@ fn reads_who_vouches_for_an_authority() {
     // Correct issuer name, but signed by another key.
     assert_eq!(read(&[&last, &next(&root, "middle")]).unwrap_err(), Error::BrokenChain);
     assert_eq!(read(&[&middle, &root]).unwrap_err(), Error::KeyMismatch);
+}
+
+#[test]
+fn intermediates_stay_below_the_path_length_of_their_issuer() {
+    let root = authority("root");
+    let below = |parent: &CertificateAuthority, max_path_length| {
+        let subject = Subject::new("below", &[]).unwrap();
+        let template = IntermediateTemplate {
+            subject: &subject,
+            validity: days(30),
+            serial: serial(),
+            max_path_length,
+            crl_distribution_points: &[],
+        };
+        parent.issue_intermediate(&template, PrivateKey::generate().unwrap())
+    };
+    let two = below(&root, Some(2)).unwrap();
+    for (requested, granted) in [(None, 1), (Some(0), 0), (Some(1), 1), (Some(2), 1), (Some(255), 1)] {
+        let next = below(&two, requested).unwrap();
+        assert_eq!(next.certificate().max_path_length(), Some(granted), "{requested:?}");
+    }
+    assert_eq!(below(&root, None).unwrap().certificate().max_path_length(), None);
+    let last = below(&root, Some(0)).unwrap();
+    assert!(matches!(below(&last, None), Err(Error::NotAuthority(_))));
+    let key = PrivateKey::generate().unwrap();
+    let leaf = issue(&last, &server(&key, &names())).unwrap();
+    assert!(last.has_issued(&Certificate::from_der(&leaf).unwrap()));
+}
+
+#[test]
+fn the_id_of_an_authority_is_its_key_identifier() {
+    let authority = authority("ca");
+    let id = authority.certificate().authority_id();
+    let computed = authority.key().public_key().identifier().unwrap();
+    assert_eq!(id, computed.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+    assert_eq!(id.len(), 40);
+    // Certificates as Kubernetes issues them have no subject key identifier.
+    let key = PrivateKey::generate().unwrap();
+    let certificate = |extensions| {
+        let contents = CertificateContents {
+            serial: serial(),
+            issuer: authority.certificate().subject_der(),
+            subject: authority.certificate().subject_der(),
+            validity: days(1),
+            public_key: key.public_key(),
+            extensions,
+        };
+        Certificate::from_der(&contents.sign(&authority.key).unwrap()).unwrap()
+    };
+    let fallback = certificate(Vec::new()).authority_id();
+    assert_eq!(fallback.len(), 40);
+    for unusable in [vec![], vec![1; 65]] {
+        let extension = subject_key_identifier(&unusable).unwrap();
+        assert_eq!(certificate(vec![extension]).authority_id(), fallback);
+    }
+    let extension = subject_key_identifier(&[0xab; 3]).unwrap();
+    assert_eq!(certificate(vec![extension]).authority_id(), "ababab");
 }

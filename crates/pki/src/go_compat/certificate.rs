@@ -181,6 +181,11 @@ impl ForeignCertificate {
         &self.extensions.alt_names
     }
 
+    /// Returns the URLs of the CRL distribution points in order, empty if the extension is absent.
+    pub fn crl_distribution_points(&self) -> impl Iterator<Item = &str> {
+        self.extensions.crl_distribution_points.iter().map(String::as_str)
+    }
+
     /// Returns true if the basic constraints mark a CA.
     pub fn is_authority(&self) -> bool {
         self.extensions.is_authority == Some(true)

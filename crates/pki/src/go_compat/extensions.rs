@@ -14,6 +14,7 @@ pub(crate) struct ForeignExtensions {
     /// The CA flag of the basic constraints; `None` without that extension.
     pub is_authority: Option<bool>,
     pub alt_names: AltNames,
+    pub crl_distribution_points: Vec<String>,
 }
 
 const AUTHORITY_INFO_ACCESS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01];
@@ -51,7 +52,10 @@ impl ForeignExtensions {
                 self.is_authority = Some(authority);
             }
             Some(30) => name_constraints(value)?,
-            Some(31) => distribution_points(value).ok_or("invalid CRL distribution points")?,
+            Some(31) => {
+                let points = distribution_points(value).ok_or("invalid CRL distribution points")?;
+                self.crl_distribution_points = points;
+            }
             Some(32) => policies(value).ok_or("invalid certificate policies")?,
             Some(33) => policy_mappings(value).ok_or("invalid policy mappings")?,
             Some(35) => {
@@ -151,16 +155,18 @@ fn policy_constraints(value: &[u8]) -> Option<()> {
     Some(())
 }
 
-fn distribution_points(value: &[u8]) -> Option<()> {
+/// Returns the URLs. Go accepts any bytes in them; those beyond UTF-8 are shown as U+FFFD.
+fn distribution_points(value: &[u8]) -> Option<Vec<String>> {
     let mut points = DerReader::new(value).sequence()?;
+    let mut urls = Vec::new();
     while !points.is_empty() {
         let Some(name) = points.sequence()?.optional(tag::constructed(0))? else { continue };
         let mut names = DerReader::new(name).nested(tag::constructed(0))?;
         while names.peek(tag::context(6)) {
-            names.value(tag::context(6))?;
+            urls.push(String::from_utf8_lossy(names.value(tag::context(6))?).into_owned());
         }
     }
-    Some(())
+    Some(urls)
 }
 
 fn info_access(value: &[u8]) -> Option<()> {

@@ -172,7 +172,7 @@ impl SubjectKey {
 
     /// Returns the DER that Go would write for the key. Encodes only the parsed key; additional
     /// data in the presented DER is dropped.
-    pub(crate) fn to_canonical_der(&self) -> Result<Vec<u8>, Error> {
+    pub fn to_canonical_der(&self) -> Result<Vec<u8>, Error> {
         let (algorithm, parameters, bits) = match &self.material {
             KeyMaterial::Rsa { modulus, exponent } => {
                 let exponent = exponent.to_be_bytes();

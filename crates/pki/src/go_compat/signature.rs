@@ -26,7 +26,7 @@ pub enum SignatureAlgorithm {
     Ecdsa(HashAlgorithm),
     /// Pure Ed25519 (RFC 8032), which has no separate hash.
     Ed25519,
-    /// DSA, which nobody verifies any more.
+    /// DSA, which Go no longer verifies.
     Dsa(HashAlgorithm),
     /// Anything else, or parameters that mean nothing.
     Unknown,

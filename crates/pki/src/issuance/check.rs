@@ -2,7 +2,7 @@
 
 use super::{CertificateTemplate, IssuanceLint};
 use crate::authority::is_signed_by;
-use crate::{AltNames, CertificateAuthority, Error, ForeignCertificate};
+use crate::{AltNames, CertificateAuthority, DistributionPoint, Error, ForeignCertificate};
 
 /// Parses a certificate as its holder will, and verifies it.
 pub(super) fn check(
@@ -27,6 +27,10 @@ pub(super) fn check(
         || certificate.not_after() != wanted.validity.not_after()
     {
         return differs("the validity is another one");
+    }
+    let points = wanted.crl_distribution_points.iter().map(DistributionPoint::as_str);
+    if !points.eq(certificate.crl_distribution_points()) {
+        return differs("the CRL distribution points are other ones");
     }
     if certificate.is_authority() {
         return Err(IssuanceLint::NotAnAuthority.fails("the certificate says otherwise"));

@@ -19,7 +19,8 @@ use x509_cert::ext::pkix::BasicConstraints;
 
 use super::CertificateTemplate;
 use crate::certificate::{
-    AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, EXTENDED_KEY_USAGE, KEY_USAGE, SUBJECT_ALT_NAME,
+    AUTHORITY_KEY_IDENTIFIER, BASIC_CONSTRAINTS, CRL_DISTRIBUTION_POINTS, EXTENDED_KEY_USAGE, KEY_USAGE,
+    SUBJECT_ALT_NAME,
 };
 use crate::der_syntax::TbsFields;
 use crate::limits::{MAX_DNS_NAME_BYTES, MAX_RSA_BITS, MIN_CERTIFIED_RSA_BITS, MIN_RSA_BITS};
@@ -190,7 +191,7 @@ fn issuer(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
 }
 
 fn signature_algorithm(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
-    if draft.fields.algorithm == draft.authority.key().signature_algorithm() {
+    if draft.fields.algorithm == draft.authority.key().signature_scheme().identifier() {
         Ok(())
     } else {
         Err("it is not that of the authority's key")
@@ -206,8 +207,14 @@ fn not_an_authority(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     }
 }
 
-const ORDER: [ObjectIdentifier; 5] =
-    [KEY_USAGE, EXTENDED_KEY_USAGE, BASIC_CONSTRAINTS, AUTHORITY_KEY_IDENTIFIER, SUBJECT_ALT_NAME];
+const ORDER: [ObjectIdentifier; 6] = [
+    KEY_USAGE,
+    EXTENDED_KEY_USAGE,
+    BASIC_CONSTRAINTS,
+    AUTHORITY_KEY_IDENTIFIER,
+    SUBJECT_ALT_NAME,
+    CRL_DISTRIBUTION_POINTS,
+];
 
 fn extensions(draft: &CertificateDraft<'_>) -> Result<(), &'static str> {
     let mut allowed = ORDER.iter();

@@ -86,7 +86,7 @@ fn leaves_out_the_authority_in_its_own_name_as_go_does() {
 }
 
 #[test]
-fn warns_of_what_is_odd_and_issues_it() {
+fn warns_about_unusual_certificates_and_issues_them() {
     let (authority, key) = (authority(), PrivateKey::generate().unwrap());
     let warned = |crafted: CraftedRequest, usages: &[&str], validity: Validity| {
         let request = crafted.signed(&key);
@@ -153,7 +153,7 @@ fn finds_what_was_not_wanted_after_signing() {
 }
 
 #[test]
-fn refuses_names_of_our_own_that_cannot_be_written() {
+fn refuses_names_that_cannot_be_encoded() {
     let (authority, key) = (authority(), PrivateKey::generate().unwrap());
     let request = CraftedRequest::named("alice", &[]).signed(&key);
     for names in [
@@ -169,7 +169,7 @@ fn refuses_names_of_our_own_that_cannot_be_written() {
 }
 
 #[test]
-fn writes_usages_of_our_own() {
+fn writes_the_given_usages() {
     let (authority, key) = (authority(), PrivateKey::generate().unwrap());
     let request = CraftedRequest::named("alice", &[]).signed(&key);
     let usages = CertificateUsages {
@@ -182,4 +182,32 @@ fn writes_usages_of_our_own() {
     // Skips the outer length, which depends on the signature's length.
     let body = |issued: &IssuedCertificate| issued.der().get(4..300).map(<[u8]>::to_vec);
     assert_eq!(body(&ours.unwrap()), body(&theirs));
+}
+
+#[test]
+fn distribution_points_are_added_as_go_adds_them() {
+    let authority = authority();
+    let request = CraftedRequest::named("alice", &[]).signed(&PrivateKey::generate().unwrap());
+    let urls = ["http://pki.example.com/a.crl", "https://10.0.0.1:6443/pki/crl/a.crl"];
+    let points = urls.map(|url| crate::DistributionPoint::parse(url).unwrap()).to_vec();
+    let wanted = CertificateTemplate { crl_distribution_points: points.clone(), ..template(&request, &[]) };
+    let issued = issue_certificate(&authority, &wanted).unwrap();
+    assert!(read(&issued).crl_distribution_points().eq(urls));
+    // The encoding of Go's x509.CreateCertificate: one distribution point per URL.
+    let name = |url: &str| encode_tlv(0xa0, &encode_tlv(0xa0, &encode_tlv(0x86, url.as_bytes())));
+    let value = encode_tlv(0x30, &urls.map(|url| encode_tlv(0x30, &name(url))).concat());
+    let extension = [vec![6, 3, 0x55, 0x1d, 31], encode_tlv(4, &value)].concat();
+    let extension = encode_tlv(0x30, &extension);
+    assert!(issued.der().windows(extension.len()).any(|window| window == extension));
+
+    let plain = issue_certificate(&authority, &template(&request, &[])).unwrap();
+    assert_eq!(read(&plain).crl_distribution_points().count(), 0);
+    let oid = [6, 3, 0x55, 0x1d, 31];
+    assert!(!plain.der().windows(oid.len()).any(|window| window == oid));
+    let names = alt_names::canonical(&wanted.alt_names).unwrap();
+    let error = check(plain.der(), &authority, &wanted, &names).unwrap_err();
+    assert!(error.to_string().contains("CRL distribution points"), "{error}");
+
+    let many = CertificateTemplate { crl_distribution_points: vec![points[0].clone(); 9], ..wanted };
+    assert!(matches!(issue_certificate(&authority, &many), Err(Error::TooLarge { .. })));
 }

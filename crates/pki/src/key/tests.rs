@@ -1,6 +1,9 @@
 use std::process::Command;
 
-use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED};
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ECDSA_P521_SHA512_FIXED,
+    ParsedPublicKey, RSA_PKCS1_2048_8192_SHA256,
+};
 
 use super::*;
 use crate::SubjectKey;

@@ -67,7 +67,7 @@ fn accepts_a_chain_as_kubernetes_does() {
 }
 
 #[test]
-fn knows_whose_key_a_leaf_has() {
+fn recognizes_the_key_of_a_leaf() {
     let (mine, other) = (IssuedChain::parse(P256).unwrap(), IssuedChain::parse(ED25519).unwrap());
     let key = SubjectKey::from_der(mine.leaf().public_key().as_der()).unwrap();
     assert!(mine.is_for_key(&key));

@@ -5,7 +5,7 @@ use x509_cert::certificate::Version;
 use x509_cert::time::Validity as Encoded;
 
 use super::*;
-use crate::authority::{authority_key_identifier, basic_constraints, encode_extension, extension};
+use crate::authority::{NOT_AN_AUTHORITY, authority_key_identifier, encode_extension, extension};
 use crate::certificate::SUBJECT_KEY_IDENTIFIER;
 use crate::{IssuedSubject, PrivateKey, Serial, Subject};
 
@@ -23,7 +23,7 @@ fn usage() -> Extension {
 }
 
 fn basic() -> Extension {
-    extension(BASIC_CONSTRAINTS, true, &basic_constraints(false)).unwrap()
+    extension(BASIC_CONSTRAINTS, true, &NOT_AN_AUTHORITY).unwrap()
 }
 
 fn names(critical: bool) -> Extension {
@@ -38,7 +38,7 @@ fn verdict(spoil: impl FnOnce(&mut TbsFields<'_>)) -> Result<(), Error> {
     let mut fields = TbsFields {
         version: Version::V3,
         serial: UintRef::new(&[0x41; 16]).unwrap(),
-        algorithm: authority.key().signature_algorithm(),
+        algorithm: authority.key().signature_scheme().identifier(),
         issuer: AnyRef::from_der(authority.certificate().subject_der()).unwrap(),
         validity: validity.unwrap().encoded().unwrap(),
         subject: AnyRef::from_der(subject.as_der()).unwrap(),
@@ -95,15 +95,17 @@ fn finds_every_fault_of_the_body() {
 #[test]
 fn finds_another_algorithm() {
     let key = PrivateKey::generate_type(crate::KeyType::Ed25519).unwrap();
-    let verdict = verdict(|fields| fields.algorithm = key.signature_algorithm());
+    let verdict = verdict(|fields| fields.algorithm = key.signature_scheme().identifier());
     assert_eq!(failed(verdict), Some(IssuanceLint::SignatureAlgorithm));
 }
 
 #[test]
 fn finds_every_fault_of_the_extensions() {
     let not_an_authority = Some(IssuanceLint::NotAnAuthority);
-    let authority = extension(BASIC_CONSTRAINTS, true, &basic_constraints(true)).unwrap();
-    let soft = extension(BASIC_CONSTRAINTS, false, &basic_constraints(false)).unwrap();
+    let authority =
+        extension(BASIC_CONSTRAINTS, true, &BasicConstraints { ca: true, path_len_constraint: None })
+            .unwrap();
+    let soft = extension(BASIC_CONSTRAINTS, false, &NOT_AN_AUTHORITY).unwrap();
     assert_eq!(with_extensions(vec![]), not_an_authority);
     assert_eq!(failed(verdict(|fields| fields.extensions = None)), not_an_authority);
     assert_eq!(with_extensions(vec![authority.clone()]), not_an_authority);

@@ -52,7 +52,7 @@ impl CraftedRequest {
         ];
         let body = encode_tlv(0x30, &parts.concat());
         let signature = [vec![0], key.sign(&body).unwrap()].concat();
-        let algorithm = key.signature_algorithm().to_der().unwrap();
+        let algorithm = key.signature_scheme().identifier().to_der().unwrap();
         encode_tlv(0x30, &[body, algorithm, encode_tlv(3, &signature)].concat())
     }
 
@@ -210,6 +210,7 @@ fn broken_requests_do_no_harm() {
             validity: days(1),
             public_key: request.public_key(),
             serial: Serial::from_bytes([3; 16]),
+            crl_distribution_points: Vec::new(),
         };
         match issue_certificate(&authority, &wanted) {
             Ok(issued) => assert_eq!(read(&issued).alt_names(), request.alt_names()),
