@@ -1,0 +1,312 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::samples::{RecordSource, START};
+use crate::segment::SegmentBuilder;
+
+const DAY: i64 = 86_400;
+
+/// A chain in memory that feeds an index.
+struct TestChain {
+    segment: SegmentBuilder,
+    segments: Vec<(SegmentHeader, Vec<LedgerEntry>)>,
+}
+
+impl TestChain {
+    fn new(chain: LedgerChain) -> TestChain {
+        let segment = SegmentBuilder::new(SegmentHeader::first(chain));
+        TestChain { segments: vec![(*segment.header(), Vec::new())], segment }
+    }
+
+    fn append(&mut self, entry: LedgerEntry) -> EntryPosition {
+        let mut entry = entry;
+        let position = self.segment.append(&mut entry).unwrap_or_else(|_| {
+            self.segment = self.segment.successor();
+            self.segments.push((*self.segment.header(), Vec::new()));
+            self.segment.append(&mut entry).unwrap()
+        });
+        self.segments.last_mut().unwrap().1.push(entry);
+        position
+    }
+
+    fn issue(&mut self, record: &IssuanceRecord) {
+        let position = self.append(LedgerEntry::Issuance(Box::new(record.clone())));
+        self.append(LedgerEntry::Issued(position));
+    }
+
+    fn fill(&self, index: &mut CertificateIndex) {
+        for (header, entries) in &self.segments {
+            index.add_segment(header, entries);
+        }
+    }
+
+    fn index(&self) -> CertificateIndex {
+        let mut index = CertificateIndex::new();
+        self.fill(&mut index);
+        index
+    }
+}
+
+fn revocation(record: &IssuanceRecord, reason: RevocationReason, time: i64) -> LedgerEntry {
+    LedgerEntry::Revoked(Box::new(RevocationRecord {
+        authority: record.authority.clone(),
+        serial: record.serial,
+        reason,
+        requester: "admin".into(),
+        time,
+        not_after: record.not_after,
+    }))
+}
+
+fn serials(index: &CertificateIndex, filter: &CertificateFilter, now: i64) -> Vec<SerialNumber> {
+    index.select(filter, now).map(|certificate| certificate.serial()).collect()
+}
+
+#[test]
+fn the_state_follows_from_the_entries() {
+    let mut source = RecordSource::new();
+    let mut chain = TestChain::new(LedgerChain::Short);
+    let records: Vec<IssuanceRecord> = (0..6).map(|_| source.pod()).collect();
+    let positions: Vec<EntryPosition> =
+        records.iter().map(|record| chain.append(LedgerEntry::Issuance(Box::new(record.clone())))).collect();
+    chain.append(LedgerEntry::Issued(positions[1]));
+    chain.append(LedgerEntry::Abandoned(positions[2]));
+    chain.append(LedgerEntry::Issued(positions[3]));
+    chain.append(revocation(&records[3], RevocationReason::KeyCompromise, START));
+    chain.append(revocation(&records[4], RevocationReason::CertificateHold, START));
+    chain.append(revocation(&records[5], RevocationReason::CertificateHold, START));
+    chain.append(revocation(&records[5], RevocationReason::RemoveFromCrl, START + 1));
+    let index = chain.index();
+    let state = |n: usize| index.find(&records[n].authority, records[n].serial).unwrap().state().name();
+    assert_eq!(
+        [0, 1, 2, 3, 4, 5].map(state),
+        ["Recorded", "Issued", "Abandoned", "Revoked", "Revoked", "Recorded"]
+    );
+    let revoked = index.find(&records[3].authority, records[3].serial).unwrap().revocation();
+    let reason = RevocationReason::KeyCompromise;
+    assert_eq!(revoked, Some(RevocationInfo { reason, time: START }));
+    let outstanding = CertificateFilter { outstanding: true, ..CertificateFilter::default() };
+    let expected = [0, 1, 5].map(|n| records[n].serial);
+    assert_eq!(serials(&index, &outstanding, START), expected);
+    assert!(serials(&index, &outstanding, START + 2 * DAY).is_empty(), "all have expired");
+    let other = AuthorityId::from_bytes(&[8; 20]).unwrap();
+    assert!(index.find(&other, records[0].serial).is_none());
+}
+
+#[test]
+fn a_newer_key_of_the_same_holder_supersedes() {
+    let mut source = RecordSource::new();
+    let mut chain = TestChain::new(LedgerChain::Short);
+    let first = source.pod();
+    let mut same_key = source.renewal(&first);
+    (same_key.key_hash, same_key.recorded) = (first.key_hash, START + 10);
+    let mut second = source.renewal(&first);
+    second.recorded = START + 20;
+    let mut other_signer = source.renewal(&first);
+    (other_signer.signer, other_signer.recorded) = ("example.com/other".into(), START + 30);
+    let mut unconfirmed = source.renewal(&first);
+    unconfirmed.recorded = START + 40;
+    let other_pod = source.pod();
+    let superseded_by = |chain: &TestChain, record: &IssuanceRecord| {
+        let index = chain.index();
+        let found = index.find(&record.authority, record.serial).unwrap();
+        found.superseded_by().map(|newer| newer.serial())
+    };
+    chain.issue(&first);
+    chain.issue(&same_key);
+    assert_eq!(superseded_by(&chain, &first), None, "the key is the same");
+    chain.issue(&second);
+    chain.issue(&other_signer);
+    chain.issue(&other_pod);
+    let position = chain.append(LedgerEntry::Issuance(Box::new(unconfirmed.clone())));
+    assert_eq!(superseded_by(&chain, &first), Some(second.serial));
+    assert_eq!(superseded_by(&chain, &same_key), Some(second.serial));
+    for record in [&second, &other_signer, &other_pod, &unconfirmed] {
+        assert_eq!(superseded_by(&chain, record), None);
+    }
+    chain.append(LedgerEntry::Issued(position));
+    assert_eq!(superseded_by(&chain, &second), Some(unconfirmed.serial));
+    let mut back = source.renewal(&first);
+    (back.key_hash, back.recorded) = (unconfirmed.key_hash, START + 50);
+    chain.issue(&back);
+    assert_eq!(superseded_by(&chain, &second), Some(back.serial));
+    assert_eq!(superseded_by(&chain, &unconfirmed), None, "the newest has the same key");
+}
+
+#[test]
+fn filters_select_by_all_criteria() {
+    let mut source = RecordSource::new();
+    let (mut short, mut long) = (TestChain::new(LedgerChain::Short), TestChain::new(LedgerChain::Long));
+    let (pod, mut other, node) = (source.pod(), source.pod(), source.node(true));
+    other.node = Some("n1".into());
+    short.issue(&pod);
+    short.issue(&other);
+    long.issue(&node);
+    let mut index = short.index();
+    long.fill(&mut index);
+    let holder = pod.pod.clone().unwrap();
+    let namespace = pod.request.namespace.clone();
+    let none = CertificateFilter::default;
+    let table = [
+        (none(), vec![&pod, &other, &node]),
+        (CertificateFilter { signer: Some(node.signer.clone()), ..none() }, vec![&node]),
+        (CertificateFilter { authority: Some(pod.authority.clone()), ..none() }, vec![&pod, &other, &node]),
+        (CertificateFilter { node: node.node.clone(), ..none() }, vec![&node]),
+        (CertificateFilter { node: pod.node.clone(), ..none() }, vec![&pod]),
+        (CertificateFilter { pod: Some((namespace.clone(), holder.name.clone())), ..none() }, vec![&pod]),
+        (CertificateFilter { pod: Some(("x".into(), holder.name)), ..none() }, vec![]),
+        (
+            CertificateFilter { service_account: Some((namespace, holder.service_account)), ..none() },
+            vec![&pod],
+        ),
+        (CertificateFilter { dns_name: Some(node.dns_names[0].to_uppercase()), ..none() }, vec![&node]),
+        (CertificateFilter { serial: Some(other.serial), ..none() }, vec![&other]),
+        (CertificateFilter { expiring_within: Some(DAY), ..none() }, vec![&pod, &other]),
+        (CertificateFilter { expiring_within: Some(DAY / 2), ..none() }, vec![]),
+        (CertificateFilter { serial: Some(other.serial), node: node.node.clone(), ..none() }, vec![]),
+    ];
+    for (filter, expected) in table {
+        let expected: Vec<SerialNumber> = expected.into_iter().map(|record| record.serial).collect();
+        assert_eq!(serials(&index, &filter, START), expected, "{filter:?}");
+    }
+    let view = index.find(&node.authority, node.serial).unwrap();
+    let names: Vec<&str> = view.names().collect();
+    let address = node.ip_addresses[0];
+    assert_eq!(names, [format!("DNS:{}", node.dns_names[0]), format!("IP:{address}")]);
+    assert_eq!(view.subject(), node.subject);
+}
+
+#[test]
+fn totals_count_per_signer_and_authority() {
+    let mut source = RecordSource::new();
+    let mut chain = TestChain::new(LedgerChain::Short);
+    let first = source.pod();
+    let renewed = source.renewal(&first);
+    let revoked = source.pod();
+    let abandoned = source.pod();
+    let mut old = source.pod();
+    old.not_after = START - 1;
+    [&first, &renewed, &revoked, &old].into_iter().for_each(|record| chain.issue(record));
+    let position = chain.append(LedgerEntry::Issuance(Box::new(abandoned)));
+    chain.append(LedgerEntry::Abandoned(position));
+    chain.append(revocation(&revoked, RevocationReason::Superseded, START));
+    let mut other = source.pod();
+    other.authority = AuthorityId::from_bytes(&[9; 20]).unwrap();
+    chain.issue(&other);
+    let expected = [
+        AuthorityTotals {
+            signer: first.signer.clone(),
+            authority: first.authority.clone(),
+            issued: 4,
+            unexpired: 3,
+            outstanding: 1,
+            revoked: 1,
+            earliest_expiry: Some(renewed.not_after),
+            latest_expiry: Some(revoked.not_after),
+        },
+        AuthorityTotals {
+            signer: other.signer.clone(),
+            authority: other.authority.clone(),
+            issued: 1,
+            unexpired: 1,
+            outstanding: 1,
+            revoked: 0,
+            earliest_expiry: Some(other.not_after),
+            latest_expiry: Some(other.not_after),
+        },
+    ];
+    let mut index = chain.index();
+    assert_eq!(index.totals(START), expected);
+    index.remove_expired(START);
+    assert_eq!(index.len(), 5, "the expired one is gone");
+    assert_eq!(index.totals(START), expected);
+    index.remove_expired(START + 2 * DAY);
+    let issued: Vec<u64> = index.totals(START + 2 * DAY).iter().map(|totals| totals.issued).collect();
+    assert_eq!((index.len(), issued), (0, vec![4, 1]));
+    chain.fill(&mut index);
+    assert!(index.is_empty(), "what was removed does not come back");
+}
+
+#[test]
+fn the_order_of_segments_does_not_matter() {
+    let mut source = RecordSource::new();
+    let mut chain = TestChain::new(LedgerChain::Short);
+    let mut pods: Vec<IssuanceRecord> = (0..50).map(|_| source.pod()).collect();
+    for _ in 0..12 {
+        for pod in &mut pods {
+            *pod = source.renewal(pod);
+            chain.issue(pod);
+        }
+    }
+    chain.append(revocation(&pods[3], RevocationReason::Superseded, START));
+    assert!(chain.segments.len() > 2, "{}", chain.segments.len());
+    let describe = |index: &CertificateIndex| {
+        let mut all: Vec<_> = index
+            .certificates()
+            .map(|each| (each.position(), each.state().name(), each.superseded_by().map(|s| s.serial())))
+            .collect();
+        all.sort();
+        all
+    };
+    let forward = chain.index();
+    let mut backward = CertificateIndex::new();
+    for (header, entries) in chain.segments.iter().rev() {
+        backward.add_segment(header, &entries[..entries.len() / 2]);
+        backward.add_segment(header, entries);
+        backward.add_segment(header, entries);
+    }
+    assert_eq!(describe(&forward), describe(&backward));
+    let outstanding = CertificateFilter { outstanding: true, ..CertificateFilter::default() };
+    assert_eq!(forward.select(&outstanding, START).count(), 49);
+}
+
+#[test]
+fn three_hundred_thousand_records_fit_and_are_fast() {
+    let mut source = RecordSource::new();
+    let mut template = Vec::new();
+    for index in (0..600).step_by(4) {
+        let first = source.pod();
+        let second = source.renewal(&first);
+        for (record, index) in [(first, index), (second, index + 2)] {
+            template.push(LedgerEntry::Issuance(Box::new(record)));
+            template.push(LedgerEntry::Issued(EntryPosition { sequence: 0, index }));
+        }
+    }
+    let mut index = CertificateIndex::new();
+    let began = Instant::now();
+    for round in 0..1000u64 {
+        let mut entries = template.clone();
+        for entry in &mut entries {
+            // Other pods with other certificates: the time is measured without drawing random numbers.
+            if let LedgerEntry::Issuance(record) = entry {
+                let mix = |bytes: &mut [u8]| bytes[..8].copy_from_slice(&round.to_be_bytes());
+                let mut serial = record.serial.as_bytes().to_vec();
+                serial[1..9].copy_from_slice(&round.to_be_bytes());
+                record.serial = SerialNumber::from_bytes(&serial).unwrap();
+                let pod = record.pod.as_mut().unwrap();
+                pod.name = format!("{}{round:03}", &pod.name[..pod.name.len() - 3]);
+                if let ObjectUid::Uuid(uid) = &mut pod.uid {
+                    mix(uid);
+                }
+            }
+        }
+        let header = SegmentHeader { sequence: round + 1, ..SegmentHeader::first(LedgerChain::Short) };
+        for entry in &mut entries {
+            if let LedgerEntry::Issued(position) = entry {
+                position.sequence = round + 1;
+            }
+        }
+        index.add_segment(&header, &entries);
+    }
+    let (built, began) = (began.elapsed(), Instant::now());
+    index.shrink_to_fit();
+    let per_record = index.memory_size() / index.len();
+    let outstanding = CertificateFilter { outstanding: true, ..CertificateFilter::default() };
+    let count = index.select(&outstanding, START).count();
+    let selected = began.elapsed();
+    assert!(index.len() == 300_000 && count * 2 == index.len(), "{count} of {}", index.len());
+    assert!(per_record <= 200, "{per_record} bytes per record");
+    // Without optimization on a busy machine; optimized code needs a tenth of it.
+    let limit = Duration::from_secs(30);
+    assert!(built < limit && selected < limit, "built in {built:?}, selected in {selected:?}");
+}
