@@ -100,6 +100,15 @@ impl ConfigErrors {
         errors
     }
 
+    /// Lists the errors as `path: message`, without file and positions, for configuration that is not in a file.
+    pub fn messages(&self) -> Vec<String> {
+        let text = |ConfigProblem { path, message, .. }: &ConfigProblem| match path.as_str() {
+            "" => message.clone(),
+            path => format!("{path}: {message}"),
+        };
+        self.listed.iter().map(text).collect()
+    }
+
     fn new(file: &Path) -> ConfigErrors {
         ConfigErrors { file: file.to_owned(), listed: Vec::new(), total: 0 }
     }

@@ -41,7 +41,7 @@ pub enum ApprovalDecision {
     Denied,
 }
 
-/// Computes the state of a request. A certificate without an approval does not count: nobody vouched for it.
+/// Computes the state of a request. A certificate without an approval does not count: no approver has checked it.
 pub fn state(csr: &CertificateSigningRequest) -> CsrState<'_> {
     if let Some(denied) = condition(csr, DENIED) {
         return CsrState::Denied(denied);

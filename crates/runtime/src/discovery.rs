@@ -46,6 +46,10 @@ pub const TRUST_MANAGER_BUNDLES: ApiKind = ApiKind {
     kind: trust_bundle::KIND,
 };
 
+/// Signers: custom signers of certificates, with their CAs.
+pub const SIGNERS: ApiKind =
+    ApiKind { group: "windlass.dev", versions: &["v1alpha1"], plural: "signers", kind: "Signer" };
+
 const fn certificates_kind(plural: &'static str, kind: &'static str) -> ApiKind {
     let versions = &["v1", "v1beta1", "v1alpha1"];
     ApiKind { group: "certificates.k8s.io", versions, plural, kind }
@@ -106,7 +110,7 @@ impl ApiKind {
         })
     }
 
-    /// Finds the best version that the server serves; `None` if it serves none. Has no timeout of its own.
+    /// Finds the best version that the server serves; `None` if it serves none. Has no timeout.
     pub async fn find(self, client: &Client) -> Result<Option<ApiResource>, kube::Error> {
         for resource in self.resources() {
             let list = match client.list_api_group_resources(&resource.api_version).await {

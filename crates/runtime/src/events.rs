@@ -128,7 +128,7 @@ impl NewEvent {
         Self { event_type: EventType::Warning, action, reason, note, name: None }
     }
 
-    /// Creates an event about something that is as it should be.
+    /// Creates an event of type Normal.
     pub fn normal(action: impl Into<String>, reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self { event_type: EventType::Normal, ..Self::warning(action, reason, note) }
     }

@@ -30,7 +30,7 @@ pub use relist::{ListTracker, RelistBuffer, SnapshotEvent, TrackedEvent};
 
 /// Delay before a watch is restarted after an error.
 const RESTART_BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-/// A watch that worked this long starts its backoff anew.
+/// A watch that worked this long resets its backoff.
 const STABLE_AFTER: Duration = Duration::from_secs(5);
 /// Silence after which a streaming list is given up. Servers that ignore `sendInitialEvents` send the
 /// objects and never the bookmark that ends the list.

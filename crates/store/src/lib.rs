@@ -8,11 +8,11 @@
 //! - A commit that was acknowledged survives `kill -9` and power loss on a disk that honours fsync.
 //! - Revisions only grow, and none is used twice, also across restarts.
 //! - The feed ([`Store::watch`]) delivers every change after its start once, in order, or refuses
-//!   with [`Error::Compacted`], or begins anew with [`FeedMessage::Reset`]; never a silent gap.
+//!   with [`Error::Compacted`], or restarts with [`FeedMessage::Reset`]; never a silent gap.
 //! - A commit is acknowledged after the feed's sinks have seen it, so who reads what a sink keeps
 //!   reads their own writes.
 //! - A write that ends in [`Error::Conflict`], [`Error::Full`] or [`Error::Unavailable`] changed nothing.
-//!   Any other error leaves it open whether the change took effect; the feed tells.
+//!   Any other error leaves it open whether the change took effect; the feed shows it.
 //!
 //! # Where to start
 //!

@@ -113,7 +113,7 @@ impl RecordingSink {
             after,
             Box::new(move |message| match message {
                 FeedMessage::Changes(events) => sink.0.lock().unwrap().extend_from_slice(events),
-                FeedMessage::Reset(_) => panic!("nobody has compacted what was not told"),
+                FeedMessage::Reset(_) => panic!("undelivered history was compacted"),
             }),
         )?;
         Ok(seen)

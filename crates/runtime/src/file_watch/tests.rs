@@ -149,7 +149,7 @@ async fn a_replaced_directory_is_found_by_polling_and_watched() {
 }
 
 #[tokio::test]
-async fn bad_content_keeps_the_last_good_one_until_it_is_good_again() {
+async fn invalid_content_keeps_the_last_valid_one_until_it_is_valid_again() {
     let number = NumberFile::start("number", EVENTS_ONLY, write_one);
     number.wait_for(1).await;
     replace(&number.path("number"), "one");

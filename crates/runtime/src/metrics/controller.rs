@@ -150,7 +150,7 @@ impl WorkQueueMetrics {
 }
 
 impl ControllerMetrics {
-    /// Creates metrics that nobody scrapes, for tests and one-shot commands.
+    /// Creates metrics that are not exported, for tests and one-shot commands.
     pub fn unregistered(name: &'static str) -> Arc<Self> {
         WorkQueueMetrics::register(&MetricsRegistry::new()).controller(name)
     }

@@ -149,7 +149,7 @@ impl EtcdClient {
     /// Sends a transaction; retries only if it certainly was not applied.
     ///
     /// If the leader dies with a transaction in flight, etcd replies after more than five seconds.
-    /// The outcome cannot be known sooner, but a waiting caller can be told that.
+    /// The outcome cannot be known sooner, but a waiting caller can get that as the error.
     pub(super) async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, CallFailure> {
         let begun = Instant::now();
         loop {

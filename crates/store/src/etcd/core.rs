@@ -260,12 +260,12 @@ impl EtcdCore {
         self: &Arc<Self>,
         runtime: &Handle,
     ) -> impl Future<Output = Result<Revision, Error>> + use<> {
-        let (who, told) = oneshot::channel();
+        let (who, outcome) = oneshot::channel();
         if self.enqueue_waiter(who) {
             let core = Arc::clone(self);
             runtime.spawn(async move { core.run_catch_up_rounds().await });
         }
-        async move { told.await.unwrap_or(Err(Error::Closed)) }
+        async move { outcome.await.unwrap_or(Err(Error::Closed)) }
     }
 
     /// Adds a waiter to the next round. Returns true if no round is running, so that the caller
@@ -351,15 +351,15 @@ impl EtcdCore {
         &self,
         after: Revision,
         upto: Revision,
-        tell: EventCallback<'_>,
+        deliver: EventCallback<'_>,
     ) -> Result<(), Error> {
         let target = self.last.load(Ordering::Acquire).min(upto);
-        let mut told = after;
+        let mut delivered = after;
         let mut progress = (after, Instant::now());
-        while told < target {
-            let outcome = self.replay_once(&mut told, target, upto, tell).await;
-            if told > progress.0 {
-                progress = (told, Instant::now());
+        while delivered < target {
+            let outcome = self.replay_once(&mut delivered, target, upto, deliver).await;
+            if delivered > progress.0 {
+                progress = (delivered, Instant::now());
             }
             match outcome {
                 Ok(()) => {}
@@ -379,14 +379,14 @@ impl EtcdCore {
 
     async fn replay_once(
         &self,
-        told: &mut Revision,
+        delivered: &mut Revision,
         target: Revision,
         upto: Revision,
-        tell: EventCallback<'_>,
+        deliver: EventCallback<'_>,
     ) -> Result<(), WatchEnd> {
         let broken = |failure: CallFailure| WatchEnd::Broken(failure.into_error(&self.client.name));
-        let mut watcher = EtcdWatcher::start(&self.client, &self.keys, *told).await.map_err(broken)?;
-        while *told < target {
+        let mut watcher = EtcdWatcher::start(&self.client, &self.keys, *delivered).await.map_err(broken)?;
+        while *delivered < target {
             let next = watcher.next(&self.client, &self.keys);
             let news = match tokio::time::timeout(self.client.attempt, next).await {
                 Ok(Ok(news)) => news,
@@ -398,12 +398,12 @@ impl EtcdCore {
             };
             let wanted = news.events.partition_point(|event| event.revision <= upto);
             if let Some(events) = news.events.get(..wanted).filter(|events| !events.is_empty())
-                && let ReplayControl::Stop = tell(events).map_err(WatchEnd::Broken)?
+                && let ReplayControl::Stop = deliver(events).map_err(WatchEnd::Broken)?
             {
-                *told = target;
+                *delivered = target;
                 return Ok(());
             }
-            *told = news.upto;
+            *delivered = news.upto;
         }
         Ok(())
     }

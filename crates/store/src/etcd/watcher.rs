@@ -120,9 +120,9 @@ fn to_watch_batch(
     client: &EtcdClient,
     keys: &KeySpace,
     event: WatchEvent,
-    told: Revision,
+    delivered: Revision,
 ) -> Result<Option<ChangeEvent>, WatchEnd> {
-    let Some(kv) = event.kv.filter(|kv| keys.revision(kv.mod_revision) > told) else {
+    let Some(kv) = event.kv.filter(|kv| keys.revision(kv.mod_revision) > delivered) else {
         return Ok(None);
     };
     if kv.key == keys.meta_key() {

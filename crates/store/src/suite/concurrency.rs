@@ -122,7 +122,7 @@ fn check_linearizable(start: Revision, events: &[ChangeEvent], recorded: &[Recor
             }
         }
     }
-    assert_eq!(by_revision.len(), 0, "nobody was told of {by_revision:?}");
+    assert_eq!(by_revision.len(), 0, "{by_revision:?} were acknowledged to no caller");
 }
 
 fn precondition_holds(expect: WritePrecondition, current: Option<Revision>) -> bool {

@@ -73,7 +73,7 @@ async fn a_full_disk_passes() {
     }
     assert_eq!(store.failure(), None);
     assert_eq!(store.revision(), revision, "a failed write takes no revision");
-    assert_eq!(feed.try_iter().last(), Some(revision), "a failed write is not told");
+    assert_eq!(feed.try_iter().last(), Some(revision), "a failed write is not delivered");
     assert_eq!(keys(&store).await, expected, "reads go on");
 
     match &ballast {

@@ -127,7 +127,7 @@ async fn a_restored_store_continues_far_above_its_backup() {
 }
 
 #[tokio::test]
-async fn backup_and_restore_refuse_what_they_would_destroy() {
+async fn backup_and_restore_do_not_overwrite() {
     let out = tempfile::tempdir().unwrap();
     let (dir, file) = (out.path().join("dir"), out.path().join("file"));
     let store = open(&dir).unwrap();

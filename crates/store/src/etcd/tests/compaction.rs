@@ -37,7 +37,7 @@ async fn write(store: &EtcdStore) -> Revision {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn servers_take_turns_and_know_who_it_was() {
+async fn servers_compact_in_turn_and_record_the_compactor() {
     let process = EtcdProcess::start_own(&[]);
     let [a, b] = [0, 1].map(|_| open(&process, "/shared").unwrap());
     let stranger = open(&process, "/strange").unwrap();

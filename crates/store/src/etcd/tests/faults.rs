@@ -19,7 +19,7 @@ fn no_etcd_is_an_error_in_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_feed_goes_on_when_etcd_comes_back() {
+async fn the_feed_resumes_when_etcd_is_available() {
     let mut process = EtcdProcess::start_own(&[]);
     let store = open_with_short_timeouts(&process, "/x").unwrap();
     let start = store.revision();
@@ -58,7 +58,7 @@ async fn another_cluster_in_the_same_place_fails_the_store() {
 
 /// The same cluster with older data, as after a restore from a backup.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_went_back_fails_the_store() {
+async fn a_rolled_back_cluster_fails_the_store() {
     let mut process = EtcdProcess::start_own(&[]);
     let store = open(&process, "/x").unwrap();
     store.commit(put("k", "1")).await.unwrap();

@@ -43,7 +43,7 @@ async fn a_member_of_another_cluster_is_not_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_member_that_hangs_is_left_in_time() {
+async fn an_unresponsive_member_is_replaced_in_time() {
     let cluster = EtcdCluster::start(3, &QUICK).unwrap();
     let options = short_timeout_options(cluster.urls(), "/x");
     let store = EtcdStore::open(options.clone()).unwrap();

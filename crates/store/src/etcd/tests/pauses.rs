@@ -71,7 +71,7 @@ async fn a_leader_that_hangs_loses_nothing() {
             if let Some(leader) = cluster.leader() {
                 break leader;
             }
-            assert!(begun.elapsed() < Duration::from_secs(20), "nobody leads");
+            assert!(begun.elapsed() < Duration::from_secs(20), "no leader");
         };
         let writers = (0..4).map(|writer| {
             let store = Arc::clone(&store);

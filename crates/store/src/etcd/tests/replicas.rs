@@ -17,7 +17,7 @@ async fn commits_are_visible_to_all_after_catch_up() {
 
 /// Writes by others advance the revision but are in no feed; still no caller waits in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_changes_of_others_hold_nobody_up() {
+async fn changes_of_other_writers_delay_no_caller() {
     let process = EtcdProcess::start_own(&[]);
     let mine = open(&process, "/mine").unwrap();
     let others = open(&process, "/mine2").unwrap();
@@ -51,7 +51,7 @@ async fn a_compaction_by_another_is_noticed() {
     }
     let floor = a.revision() - 2;
     a.compact(floor).await.unwrap();
-    assert!(b.floor() < floor, "nobody has told it yet");
+    assert!(b.floor() < floor, "it does not know of the compaction yet");
     let stale = KeyRange { at: Some(floor - 1), ..KeyRange::default() };
     assert_eq!(b.range(stale).await, Err(Error::Compacted { floor }));
     assert_eq!(b.floor(), floor);
@@ -92,7 +92,7 @@ async fn a_sink_whose_history_is_compacted_begins_with_the_state() {
     a.commit(delete("goes")).await.unwrap();
     let last = a.commit(put("stays", "1")).await.unwrap().revision;
     a.compact(last).await.unwrap();
-    assert!(b.floor() < last, "nobody has told it yet");
+    assert!(b.floor() < last, "it does not know of the compaction yet");
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&seen);
     let take = move |message: crate::FeedMessage<'_>| {

@@ -84,7 +84,7 @@ fn maintain_replica(store: &EtcdStore) -> (ReplicaMap, Receiver<Revision>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_feed_that_missed_a_compaction_begins_anew() {
+async fn a_feed_that_missed_a_compaction_resyncs() {
     let process = EtcdProcess::start_own(&[]);
     let way = TestProxy::connect_to(&process);
     let a = open(&process, "/shared").unwrap();
@@ -136,5 +136,5 @@ async fn a_feed_that_missed_a_new_count_fails() {
     let failed = tokio::time::timeout(Duration::from_secs(30), store.failed()).await;
     let Ok(Error::Failed { what }) = failed else { panic!("{failed:?}") };
     assert!(what.ends_with("was changed"), "{what}");
-    assert!(resets.try_recv().is_err(), "nothing was told");
+    assert!(resets.try_recv().is_err(), "nothing was delivered");
 }

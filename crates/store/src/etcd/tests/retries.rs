@@ -42,7 +42,7 @@ async fn overloaded_server(refusals: usize) -> (EtcdClient, Arc<AtomicUsize>) {
                             TxnResponse { header: Some(HEADER), succeeded: true, ..TxnResponse::default() };
                         grpc_response(&done.encode_to_vec())
                     }
-                    other => panic!("nobody should ask for {other}"),
+                    other => panic!("unexpected request {other}"),
                 };
                 std::future::ready(Ok::<_, Infallible>(answer))
             });

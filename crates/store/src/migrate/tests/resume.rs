@@ -33,7 +33,7 @@ fn large(world: &MigrationFixture) -> (PathBuf, Objects) {
 }
 
 #[test]
-fn an_interrupted_import_is_not_opened_and_goes_on() {
+fn an_interrupted_import_is_not_opened_and_can_be_resumed() {
     let mut world = MigrationFixture::new();
     let (file, expected) = large(&world);
     let small = world.directory("small");
@@ -100,7 +100,7 @@ fn foreign_objects_are_named() {
 
 /// An export truncated anywhere resumes, and ends with the same bytes.
 #[test]
-fn an_interrupted_export_goes_on() {
+fn an_interrupted_export_is_resumed() {
     let mut world = MigrationFixture::new();
     for place in world.both("old") {
         fill(&place, 1_200);
@@ -148,7 +148,7 @@ fn an_interrupted_export_goes_on() {
 }
 
 #[test]
-fn an_export_does_not_go_on_with_that_of_another_store() {
+fn an_export_does_not_continue_one_of_another_store() {
     let world = MigrationFixture::new();
     let file = world.path("file");
     for (name, again) in [("one", false), ("two", true)] {

@@ -53,7 +53,7 @@ const PREPARED: [(&str, Prepare); 5] = [
 ];
 
 #[test]
-fn an_export_does_not_write_into_what_somebody_else_prepared() {
+fn an_export_does_not_write_into_files_of_another_user() {
     for (what, prepare) in PREPARED {
         let (world, place) = setup();
         let (file, victim) = (world.path("file"), world.path("victim"));
@@ -102,7 +102,7 @@ fn exports_and_backups_are_not_written_where_others_can_replace_them() {
 }
 
 #[test]
-fn a_backup_does_not_use_journals_that_somebody_else_prepared() {
+fn a_backup_ignores_journals_of_another_user() {
     let (world, place) = setup();
     let StoreLocation::Directory(store) = &place else { unreachable!() };
     let (file, victim) = (world.path("file"), world.path("victim"));
