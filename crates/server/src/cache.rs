@@ -98,8 +98,8 @@ impl ResourceCaches {
     /// Starts the tasks that notify watchers. Call once, within a Tokio runtime.
     pub fn start(&self) {
         for cache in self.by_prefix.values() {
-            let told = cache.read().complete_since();
-            tokio::spawn(KindCache::run_notifier(cache.clone(), told));
+            let notified = cache.read().complete_since();
+            tokio::spawn(KindCache::run_notifier(cache.clone(), notified));
         }
     }
 
@@ -123,25 +123,25 @@ impl KindCache {
     ///
     /// The commit thread is outside the runtime: tasks it woke itself would all go through the
     /// runtime's one shared queue, which takes longer than waking them for thousands of watchers.
-    async fn run_notifier(cache: Arc<KindCache>, mut told: u64) {
+    async fn run_notifier(cache: Arc<KindCache>, mut notified: u64) {
         loop {
             cache.changed.notified().await;
-            told = cache.notify_object_watchers(told);
+            notified = cache.notify_object_watchers(notified);
             // Last: a revision visible here means that watchers were notified of all changes up to
             // it.
-            cache.newest.send_replace(told);
+            cache.newest.send_replace(notified);
         }
     }
 
-    /// Wakes the watchers of objects that changed after `told`, and returns the revision notified
+    /// Wakes the watchers of objects that changed after `notified`, and returns the revision notified
     /// up to.
-    fn notify_object_watchers(&self, told: u64) -> u64 {
+    fn notify_object_watchers(&self, notified: u64) -> u64 {
         // Before looking for watchers: one that registers later finds these changes itself.
         let last = self.read().last;
         if self.object_watchers.is_empty() {
-            return last.max(told);
+            return last.max(notified);
         }
-        match self.changes(told, usize::MAX) {
+        match self.changes(notified, usize::MAX) {
             Ok((changes, _)) => {
                 self.object_watchers.notify(&changes);
                 changes.last().map_or(last, |change| change.revision.max(last))
@@ -237,6 +237,18 @@ impl KindCache {
     /// yet.
     pub fn last(&self) -> u64 {
         self.last.load(Ordering::Acquire)
+    }
+
+    /// Returns the newest revision of this kind whose change is visible.
+    pub fn visible_last(&self) -> u64 {
+        self.read().last
+    }
+
+    /// Returns whether there is an object under one of the keys, and the newest visible revision of
+    /// this kind, at which that holds.
+    pub fn contains_any(&self, keys: &[String]) -> (bool, u64) {
+        let state = self.read();
+        (keys.iter().any(|key| state.objects.contains_key(key.as_str())), state.last)
     }
 
     /// Returns the newest store revision that this cache has applied.
@@ -339,7 +351,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn store_keys_come_apart_again() {
+    fn store_keys_are_parsed_back() {
         assert_eq!(split("core/pods/ns/p"), Some(("core/pods", "ns/p")));
         assert_eq!(split("g.io/things/a:b"), Some(("g.io/things", "a:b")));
         assert_eq!(split("core/pods"), None);

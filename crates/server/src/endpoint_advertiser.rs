@@ -36,13 +36,13 @@ const IDENTITY: &str = "windlass-server";
 /// Keeps the Service `default/kubernetes` and its endpoints up to date until the server shuts down, then withdraws the
 /// server's address. Without an address, the objects are created without an endpoint.
 pub async fn advertise_endpoints(server: Arc<Server>, address: Option<SocketAddr>) {
-    let mut leaving = server.shutting_down.clone();
+    let mut shutting_down = server.shutting_down.clone();
     let mut advertiser = EndpointAdvertiser::new(server, address);
     loop {
         advertiser.reconcile(Instant::now()).await;
         tokio::select! {
             () = tokio::time::sleep(INTERVAL) => {}
-            _ = leaving.wait_for(|leaving| *leaving) => break,
+            _ = shutting_down.wait_for(|shutting_down| *shutting_down) => break,
         }
     }
     advertiser.withdraw().await;

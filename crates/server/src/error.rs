@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_kubernetes() {
+    fn messages_are_those_of_kubernetes() {
         let one = ErrorSubject::new("certificates.k8s.io", "clustertrustbundles", "a");
         let all = ErrorSubject::new("", "secrets", "");
         for (error, code, text) in [

@@ -96,9 +96,9 @@ mod tests {
         ] {
             assert_eq!(ServerFeatureGates::with(gates.iter().copied()), wanted, "{gates:?}");
         }
-        let told = FeatureGateError::Depends(PROJECTION, "ClusterTrustBundle").to_string();
+        let message = FeatureGateError::Depends(PROJECTION, "ClusterTrustBundle").to_string();
         assert_eq!(
-            told,
+            message,
             "ClusterTrustBundleProjection is enabled, but depends on features that are disabled: [ClusterTrustBundle]"
         );
     }

@@ -165,7 +165,7 @@ async fn serve_requests(
     });
     let mut talk = pin!(http.serve_connection(TokioIo::new(stream), service));
     let mut check = pin!(tokio::time::sleep(Duration::ZERO));
-    let mut leaving = false;
+    let mut closing = false;
     loop {
         tokio::select! {
             ended = talk.as_mut() => {
@@ -174,9 +174,9 @@ async fn serve_requests(
                 }
                 return;
             }
-            () = connection.closing(), if !leaving => leaving = true,
-            _ = shutdown.wait_for(|down| *down), if !leaving => {
-                leaving = true;
+            () = connection.closing(), if !closing => closing = true,
+            _ = shutdown.wait_for(|down| *down), if !closing => {
+                closing = true;
                 connection.close_gracefully();
             }
             () = check.as_mut() => match connection.check(connection.connections.now()) {

@@ -27,11 +27,7 @@ pub struct ServerMetrics {
     lifetimes_honored: Family<SignerLabels, Counter>,
     store_errors: Family<StoreLabels, Counter>,
     watches_revoked: Counter,
-    sources: Vec<MetricsSource>,
 }
-
-/// Appends metrics of another part of the process, in Prometheus text format.
-pub type MetricsSource = Box<dyn Fn(&mut String) + Send + Sync>;
 
 /// Labels of a request, with a bounded set of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,9 +119,8 @@ const LIFETIMES: [f64; 14] = [
 ];
 
 impl ServerMetrics {
-    /// Registers the metrics of a server and of the process, all at zero. The text of `sources` follows that of the
-    /// registry at every scrape.
-    pub fn register(registry: MetricsRegistry, sources: Vec<MetricsSource>) -> ServerMetrics {
+    /// Registers the metrics of a server and of the process, all at zero.
+    pub fn register(registry: MetricsRegistry) -> ServerMetrics {
         register_process_metrics(&registry);
         let durations: Family<DurationLabels, Histogram> =
             Family::new_with_constructor(|| Histogram::new(BUCKETS));
@@ -176,7 +171,6 @@ impl ServerMetrics {
                 Counter::default(),
             ),
             registry,
-            sources,
         }
     }
 
@@ -244,13 +238,9 @@ impl ServerMetrics {
         }
     }
 
-    /// Returns all metrics in Prometheus text format: those of the registry, then those of the sources.
-    pub fn text(&self) -> String {
-        let mut text = self.registry.encode();
-        for source in &self.sources {
-            source(&mut text);
-        }
-        text
+    /// Encodes the whole registry in the Prometheus text format.
+    pub fn encode(&self) -> String {
+        self.registry.encode()
     }
 }
 
@@ -301,8 +291,9 @@ mod tests {
 
     #[test]
     fn scrapers_find_kubernetes_names() {
-        let metrics =
-            ServerMetrics::register(MetricsRegistry::new(), vec![Box::new(|out| out.push_str("more 1\n"))]);
+        let registry = MetricsRegistry::new();
+        registry.register("more", "Metric of another part of the process", RawGauge::<i64>::default()).set(1);
+        let metrics = ServerMetrics::register(registry);
         let facts = RequestDimensions {
             verb: "LIST",
             group: "",
@@ -312,7 +303,7 @@ mod tests {
             scope: "cluster",
         };
         metrics.request(facts, false, 200, Duration::from_millis(3));
-        let text = metrics.text();
+        let text = metrics.encode();
         for words in [
             "# TYPE apiserver_request_total counter",
             "apiserver_request_total{code=\"200\",component=\"apiserver\",dry_run=\"\",group=\"\",resource=\"pods\",scope=\"cluster\",subresource=\"\",verb=\"LIST\",version=\"v1\"} 1",
@@ -326,9 +317,9 @@ mod tests {
 
     #[test]
     fn the_time_left_to_certificates_is_counted() {
-        let metrics = ServerMetrics::register(MetricsRegistry::new(), Vec::new());
+        let metrics = ServerMetrics::register(MetricsRegistry::new());
         metrics.client_certificate(time::Duration::hours(3));
-        let text = metrics.text();
+        let text = metrics.encode();
         for (bucket, count) in [("7200", 0), ("21600", 1)] {
             let line =
                 format!("apiserver_client_certificate_expiration_seconds_bucket{{le=\"{bucket}\"}} {count}");
@@ -338,10 +329,10 @@ mod tests {
 
     #[test]
     fn a_gauge_goes_down_when_dropped() {
-        let metrics = ServerMetrics::register(MetricsRegistry::new(), Vec::new());
+        let metrics = ServerMetrics::register(MetricsRegistry::new());
         let held = metrics.inflight(true);
-        assert!(metrics.text().contains("{request_kind=\"mutating\"} 1"));
+        assert!(metrics.encode().contains("{request_kind=\"mutating\"} 1"));
         drop(held);
-        assert!(metrics.text().contains("{request_kind=\"mutating\"} 0"));
+        assert!(metrics.encode().contains("{request_kind=\"mutating\"} 0"));
     }
 }

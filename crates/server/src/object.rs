@@ -263,10 +263,7 @@ mod tests {
     const KIND: Kind = Kind {
         name: "Thing",
         plural: "things",
-        served: &[
-            ServedVersion { group: "g", version: "v1", type_name: "", convert: None },
-            ServedVersion { group: "g", version: "v1beta1", type_name: "", convert: None },
-        ],
+        served: &[ServedVersion::new("g", "v1", ""), ServedVersion::new("g", "v1beta1", "")],
         ..Kind::DEFAULT
     };
 

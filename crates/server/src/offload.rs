@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn others_are_answered_while_large_work_is_done() {
+    async fn other_requests_are_answered_during_expensive_ones() {
         let offload = Arc::new(OffloadPool::new(2));
         let (started, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
         let work = {

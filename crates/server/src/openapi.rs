@@ -223,7 +223,7 @@ impl OpenApiDocuments {
             for served in kind.served {
                 let gvk = GroupVersionKind { group: served.group, version: served.version, kind: kind.name };
                 kinds.insert(served.type_name.to_owned(), vec![gvk]);
-                let list = format!("{}List", served.type_name);
+                let list = kind.list_type_name(served);
                 if let Some((_, kind)) = definitions::full_name(&list).and_then(|n| n.rsplit_once('.')) {
                     kinds.insert(list, vec![GroupVersionKind { kind, ..gvk }]);
                 }

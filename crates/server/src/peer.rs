@@ -64,6 +64,11 @@ impl Peer {
         }
     }
 
+    /// Returns true if the client presented a certificate, valid or not.
+    pub(crate) fn has_certificate(&self) -> bool {
+        matches!(&self.origin, PeerOrigin::Tls { chain, .. } if !chain.is_empty())
+    }
+
     /// Verifies the client's certificate against `cas`; `None` without a certificate.
     pub fn certificate(
         &self,
@@ -98,22 +103,16 @@ impl Peer {
 mod tests {
     use time::macros::datetime;
     use windlass_pki::{
-        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
-        issue,
+        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue,
     };
+    use windlass_testkit::{ca_with_validity, random_serial};
 
     use super::*;
 
     const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 
-    fn serial() -> Serial {
-        Serial::random(&SystemRandom::new()).unwrap()
-    }
-
     fn authority() -> CertificateAuthority {
-        let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-        let validity = Validity::lasting(NOW, time::Duration::days(9)).unwrap();
-        CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
+        ca_with_validity("ca", Validity::lasting(NOW, time::Duration::days(9)).unwrap())
     }
 
     fn trust(ca: &CertificateAuthority) -> Arc<ClientCas> {
@@ -128,7 +127,7 @@ mod tests {
             purposes: vec![KeyPurpose::ClientAuth],
             validity: Validity::lasting(NOW, time::Duration::days(1)).unwrap(),
             public_key: key.public_key(),
-            serial: serial(),
+            serial: random_serial(),
         };
         let chain = vec![issue(ca, &leaf).unwrap().into()];
         Peer::from_tls("127.0.0.1:1".parse().unwrap(), chain)

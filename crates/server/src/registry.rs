@@ -3,6 +3,7 @@
 pub(crate) mod bundles;
 pub(crate) mod certificatesigningrequests;
 pub(crate) mod clustertrustbundles;
+pub(crate) mod column_descriptions;
 pub(crate) mod configmaps;
 pub(crate) mod csidrivers;
 pub(crate) mod csinodes;
@@ -11,6 +12,7 @@ pub(crate) mod endpointslices;
 pub(crate) mod events;
 pub(crate) mod kind;
 pub(crate) mod leases;
+pub(crate) mod ledgersegments;
 pub(crate) mod namespaces;
 pub(crate) mod nodes;
 pub(crate) mod nodetrusts;
@@ -22,10 +24,12 @@ pub(crate) mod pods;
 pub(crate) mod rbac;
 pub(crate) mod resourceslices;
 pub(crate) mod reviews;
+pub(crate) mod revocations;
 pub(crate) mod runtimeclasses;
 pub(crate) mod secrets;
 pub(crate) mod serviceaccounts;
 pub(crate) mod services;
+pub(crate) mod signers;
 pub(crate) mod table_cells;
 
 use std::collections::BTreeMap;
@@ -55,6 +59,10 @@ pub static KINDS: &[&Kind] = &[
     &podcertificaterequests::KIND,
     &resourceslices::KIND,
     &nodetrusts::NODETRUSTS_KIND,
+    &signers::SIGNERS_KIND,
+    &ledgersegments::LEDGER_SEGMENTS_KIND,
+    &revocations::REVOCATIONS_KIND,
+    &revocations::REVOCATION_LISTS_KIND,
     &bundles::BUNDLES_KIND,
     &rbac::CLUSTER_ROLE_BINDING,
     &rbac::CLUSTER_ROLE,

@@ -57,7 +57,7 @@ pub(crate) fn list(
 ) -> Response<ResponseBody> {
     let metadata = list_meta(list.revision, &list.continue_, list.remaining);
     let mut form = ItemEncoder::new(output, call.kind, call.served, |version| RowEncoder::new(call, version));
-    let name = format!("{}List", call.kind.name);
+    let name = call.kind.list_kind();
     let envelope = match form.spliced_envelope(&name, &metadata) {
         Some(envelope) => envelope,
         None => {

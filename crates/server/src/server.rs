@@ -17,6 +17,7 @@ use crate::audit::AuditLog;
 use crate::cache::{KindCache, ResourceCaches};
 use crate::chain::admission::AdmissionPlugins;
 use crate::chain::authn::Authenticator;
+use crate::chain::authn::revocation::{RevocationChecker, end_watches_on_revocation};
 use crate::chain::authz::Authorizer;
 use crate::chain::flow_control::{self, FlowController};
 use crate::error::Error;
@@ -24,7 +25,7 @@ use crate::fault_injection::FaultInjection;
 use crate::feature_gates::ServerFeatureGates;
 use crate::limits;
 use crate::local_client::LocalClient;
-use crate::metrics::{MetricsSource, ServerMetrics, register_cache_metrics};
+use crate::metrics::{ServerMetrics, register_cache_metrics};
 use crate::offload::OffloadPool;
 use crate::openapi::OpenApiDocuments;
 use crate::registry::kind::Kind;
@@ -43,8 +44,12 @@ pub struct Server {
     pub registry: KindRegistry,
     /// Authenticates every request before anything else is decided.
     pub authenticator: Authenticator,
+    /// Revoked client certificates, from the cache of CertificateRevocations.
+    pub revocations: RevocationChecker,
     /// Decides which requests authenticated users may make.
     pub authorizer: Authorizer,
+    /// Serializes the creation of objects that must differ from all others of their kind.
+    pub exclusive_creates: tokio::sync::Mutex<()>,
     /// Limits concurrency and queues requests fairly.
     pub flow: FlowController,
     /// Threads for work on large objects.
@@ -82,7 +87,7 @@ impl Server {
         if !self.store.is_shared() {
             return Ok(());
         }
-        // After a long outage nobody waits: that would be in vain, and occupy seats.
+        // After a long outage requests do not wait: that would be in vain, and occupy seats.
         if self.store.lost_since().is_some_and(|since| since.elapsed() >= limits::CUT_OFF) {
             return Err(Error::Unavailable("store unreachable; try again".into()));
         }
@@ -142,11 +147,9 @@ pub struct ServerOptions {
     pub shutting_down: watch::Receiver<bool>,
     /// Becomes true when the server shuts down.
     pub shutdown: watch::Receiver<bool>,
-    /// Registry that the metrics of the server and of the process are added to, and that `/metrics` serves. Use one
-    /// registry per server.
+    /// Registry that the metrics of the server and of the process are added to, and that `/metrics` serves; other parts
+    /// of the process may share it. Use one registry per server.
     pub metrics: MetricsRegistry,
-    /// Metrics of other parts of the process, served after those of the registry.
-    pub metrics_sources: Vec<MetricsSource>,
     /// Limits on concurrently executing requests.
     pub flow: flow_control::InflightLimits,
     /// Minimum duration of a watch unless it requests less; half of the maximum.
@@ -172,7 +175,6 @@ impl ServerOptions {
             shutting_down: shutdown.clone(),
             shutdown,
             metrics: MetricsRegistry::new(),
-            metrics_sources: Vec::new(),
             flow: flow_control::InflightLimits::default(),
             min_request_timeout: limits::MIN_REQUEST_TIMEOUT,
             plugins: AdmissionPlugins::default(),
@@ -195,9 +197,12 @@ pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::
     setup.audit.register_metrics(&metrics);
     let registry = KindRegistry::new(&kinds);
     let authorizer = Authorizer::new(&caches, &registry, features, faults.clone());
+    let revocations = RevocationChecker::new(&caches);
     let server = Arc::new(Server {
         store,
         caches,
+        revocations,
+        exclusive_creates: tokio::sync::Mutex::new(()),
         documents: OpenApiDocuments::new(&registry),
         registry,
         authenticator: setup.authenticator,
@@ -207,7 +212,7 @@ pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::
         plugins: setup.plugins,
         audit: setup.audit,
         faults,
-        metrics: ServerMetrics::register(metrics, setup.metrics_sources),
+        metrics: ServerMetrics::register(metrics),
         clock: setup.clock,
         tokens: setup.tokens,
         features,
@@ -220,6 +225,7 @@ pub async fn start(setup: ServerOptions) -> Result<Arc<Server>, windlass_store::
     crate::policy::establish(&server).await;
     tokio::spawn(crate::expiry::run(server.clone(), server.shutdown.clone()));
     tokio::spawn(wake_watches_on_shutdown(server.clone()));
+    tokio::spawn(end_watches_on_revocation(server.clone()));
     Ok(server)
 }
 

@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 
 use crate::object::Object;
 use crate::registry::kind::{Kind, ServedVersion, TableColumn};
-use crate::registry::table_cells;
+use crate::registry::{column_descriptions, table_cells};
 use crate::request::negotiation::MetaVersion;
 use crate::response::{list_meta, partial};
 use crate::verbs::RequestContext;
@@ -98,7 +98,7 @@ fn columns(kind: &Kind) -> Value {
             "name": c.name,
             "type": c.kind,
             "format": c.format,
-            "description": c.description,
+            "description": c.description.unwrap_or_else(|| column_descriptions::get(kind.plural, c.name)),
             "priority": c.priority,
         })
     });

@@ -56,7 +56,7 @@ impl TokenSigner {
     }
 }
 
-/// Returns the key ID for the token header: a hash, so that nobody takes it for the key.
+/// Returns the key ID for the token header: a hash, so that it is not mistaken for the key.
 fn key_id(key: &PublicKey) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.as_der());
     URL_SAFE_NO_PAD.encode(digest.as_ref())

@@ -169,6 +169,12 @@ impl WatchStream {
         })
     }
 
+    /// Checks an idle watch after a revocation, instead of waiting for its next event.
+    fn end_if_revoked(&mut self) -> Option<Bytes> {
+        let is_due = self.access.as_ref().is_some_and(|access| access.has_new_revocations());
+        if is_due { self.verify().err() } else { None }
+    }
+
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self.phase {
@@ -182,6 +188,9 @@ impl WatchStream {
                     Some(chunk) => return Poll::Ready(Some(chunk)),
                     None if *self.plan.shutdown.borrow() => self.phase = WatchPhase::Ended,
                     None => {
+                        if let Some(last) = self.end_if_revoked() {
+                            return Poll::Ready(Some(last));
+                        }
                         if let Poll::Ready(due) = self.poll_timer(cx) {
                             match due {
                                 Some(chunk) => return Poll::Ready(Some(chunk)),
@@ -247,9 +256,9 @@ impl WatchStream {
         match &self.reach {
             WatchScope::One(single) => {
                 // In this order: `single` was notified of everything up to this revision.
-                let (told, newest) = (self.plan.cache.notified_revision(), single.newest());
+                let (notified, newest) = (self.plan.cache.notified_revision(), single.newest());
                 let changes = self.plan.cache.changes_of_key(single.key(), newest, self.at)?;
-                Ok((changes, told.max(newest).max(self.at)))
+                Ok((changes, notified.max(newest).max(self.at)))
             }
             WatchScope::All => self.plan.cache.changes(self.at, BATCH),
         }

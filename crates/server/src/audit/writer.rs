@@ -244,13 +244,13 @@ impl AuditWriterThread {
         let mut waiters = waiters.drain(..);
         let mut outcomes = Vec::new();
         let mut done = |count: usize, written: io::Result<()>| {
-            let told = match &written {
+            let result = match &written {
                 Ok(()) => Ok(()),
                 Err(error) => Err(error.kind()),
             };
             for waiter in waiters.by_ref().take(count).flatten() {
-                // The result is counted even if nobody waits for it any more.
-                let _ = waiter.send(told);
+                // The result is counted even if the waiter is gone.
+                let _ = waiter.send(result);
             }
             outcomes.push((count, written));
         };

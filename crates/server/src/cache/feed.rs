@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use windlass_store::{
-    ChangeEvent, Error as StoreError, FeedMessage, KeyRange, RangePage, Store, StoredValue,
-};
+use windlass_store::{ChangeEvent, Error as StoreError, FeedMessage, KeyRange, RangePage, Store};
 
 use super::{CacheState, KindCache, ObjectChange, ResourceCaches, split};
 use crate::object::Object;
@@ -173,16 +171,18 @@ impl ResourceCaches {
 
     /// Replaces the whole state. The changes that led to it are unknown, so watches from before it end.
     fn replace(&self, state: &RangePage) {
-        for (prefix, cache) in &self.by_prefix {
-            let from = state.items.partition_point(|(key, _)| key.as_str() < prefix.as_str());
-            let rest = state.items.get(from..).unwrap_or_default();
-            let near = rest.iter().take_while(|(key, _)| key.starts_with(prefix.as_str()));
-            let own = near.filter_map(|(key, stored)| {
-                split(key).filter(|(of, _)| of == prefix).map(|(_, name)| (name, stored))
-            });
-            cache.replace(state.revision, own);
-        }
+        let decoded: Vec<_> = self.by_prefix.iter().map(|(prefix, c)| (c, c.decode(prefix, state))).collect();
+        // All are locked until all are replaced: no reader sees one kind of the new state and another of the old.
+        let locked: Vec<_> =
+            decoded.into_iter().map(|(cache, objects)| (cache, cache.write(), objects)).collect();
         self.advance(state.revision);
+        for (cache, mut content, objects) in locked {
+            content.window.reset(state.revision);
+            (content.objects, content.last) = (objects, state.revision);
+            cache.last.store(state.revision, Ordering::Release);
+            drop(content);
+            cache.changed.notify_one();
+        }
     }
 
     fn apply(&self, events: &[ChangeEvent]) {
@@ -200,7 +200,7 @@ impl ResourceCaches {
             }
             rest = later;
         }
-        self.applied.fetch_max(newest, Ordering::AcqRel);
+        self.advance(newest);
     }
 
     /// Records that the feed has delivered everything up to `revision`, which may be no change of a known kind.
@@ -230,13 +230,23 @@ impl KindCache {
             state.last = event.revision;
         }
         self.last.store(state.last, Ordering::Release);
+        // Before the change can be seen: all kinds have applied everything up to it, and a client that sees it must
+        // not get an older revision for another kind.
+        self.applied.fetch_max(state.last, Ordering::AcqRel);
         drop(state);
         self.changed.notify_one();
     }
 
-    fn replace<'a>(&self, revision: u64, items: impl Iterator<Item = (&'a str, &'a StoredValue)>) {
+    /// Decodes the objects of this kind, and shares those that the cache already holds.
+    fn decode(&self, prefix: &str, state: &RangePage) -> BTreeMap<Box<str>, Arc<Object>> {
+        let from = state.items.partition_point(|(key, _)| key.as_str() < prefix);
+        let rest = state.items.get(from..).unwrap_or_default();
+        let near = rest.iter().take_while(|(key, _)| key.starts_with(prefix));
+        let own = near.filter_map(|(key, stored)| {
+            split(key).filter(|(of, _)| *of == prefix).map(|(_, name)| (name, stored))
+        });
         let mut objects = BTreeMap::new();
-        for (name, stored) in items {
+        for (name, stored) in own {
             let known = self.get(name).filter(|object| object.revision == stored.revision);
             let object = match known {
                 Some(object) => Ok(object),
@@ -249,12 +259,7 @@ impl KindCache {
                 }
             }
         }
-        let mut state = self.write();
-        state.window.reset(revision);
-        (state.objects, state.last) = (objects, revision);
-        self.last.store(revision, Ordering::Release);
-        drop(state);
-        self.changed.notify_one();
+        objects
     }
 }
 
@@ -282,5 +287,67 @@ fn historical_change(
     match known {
         Some(object) => Some(ObjectChange::from_objects(kind, object, previous)),
         None => ObjectChange::new(kind, name, event, previous).ok().flatten(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::super::WalkAction;
+    use super::*;
+    use crate::registry::KINDS;
+
+    const STORED: &[u8] = br#"{"kind":"Any","apiVersion":"v1","metadata":{}}"#;
+
+    /// Delivers a message while a reader holds the cache of ConfigMaps, and calls `check` when only that reader keeps
+    /// the delivery from completing.
+    fn check_halfway(message: FeedMessage<'_>, check: impl FnOnce(&ResourceCaches)) {
+        let caches = ResourceCaches::new(KINDS);
+        caches.load("core/configmaps/ns/held", 2, STORED);
+        caches.finish_load(2, 2);
+        let config_maps = &caches.by_prefix["core/configmaps"];
+        let (reading, started) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        std::thread::scope(|threads| {
+            threads.spawn(move || {
+                config_maps.snapshot("", None, |_| {
+                    reading.send(()).unwrap();
+                    let _ = released.recv(); // fails when `release` is dropped
+                    WalkAction::Stop
+                })
+            });
+            started.recv().unwrap();
+            threads.spawn(|| caches.handle_message(message));
+            // A waiting writer keeps new readers out.
+            while config_maps.state.try_read().is_ok() {
+                std::thread::yield_now();
+            }
+            let _release = release;
+            check(&caches);
+        });
+    }
+
+    #[test]
+    fn no_kind_is_behind_a_change_of_another() {
+        let change = |revision, key: &str| {
+            let value = Some(STORED.into());
+            ChangeEvent { revision, key: key.into(), value, created: revision, previous: None }
+        };
+        let events = [change(3, "core/secrets/ns/a"), change(4, "core/configmaps/ns/a")];
+        check_halfway(FeedMessage::Changes(&events), |caches| {
+            let revision = |prefix: &str| caches.by_prefix[prefix].revision();
+            assert_eq!((revision("core/secrets"), revision("core/pods")), (3, 3));
+        });
+    }
+
+    #[test]
+    fn a_reset_shows_no_kind_before_all() {
+        let page = RangePage { revision: 9, items: Vec::new(), more: false };
+        check_halfway(FeedMessage::Reset(&page), |caches| {
+            let readable = caches.by_prefix.values().filter_map(|cache| cache.state.try_read().ok());
+            let shown = readable.map(|state| state.last).max();
+            assert!(shown.is_none_or(|last| last < 9), "a cache shows {shown:?}, ConfigMaps are at 2");
+        });
     }
 }

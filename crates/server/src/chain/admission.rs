@@ -12,7 +12,9 @@ mod namespace_lifecycle;
 mod node_restriction;
 mod pod_certificates;
 mod projections;
+mod revocations;
 mod service_account;
+mod signer_objects;
 mod signers;
 mod trust_bundles;
 
@@ -88,7 +90,9 @@ pub(crate) fn validate(
     call.server.faults.check(AccessCheck::Signers)?;
     pod_certificates::admit(call, operation, object)?;
     certificates::admit(call, operation, object)?;
-    trust_bundles::admit(call, operation, object)
+    trust_bundles::admit(call, operation, object)?;
+    signer_objects::admit(call, operation, object)?;
+    revocations::admit(call, operation, object)
 }
 
 /// Returns the name used in error messages for a new object, which may not have a name yet.
@@ -110,5 +114,7 @@ pub(crate) fn delete(call: &RequestContext<'_>, object: &Value) -> Result<(), Er
         faults.check(AccessCheck::NodeRestriction)?;
         node_restriction::admit(call, AdmissionOperation::Delete, object)?;
     }
-    Ok(())
+    faults.check(AccessCheck::Signers)?;
+    signer_objects::admit(call, AdmissionOperation::Delete, object)?;
+    revocations::admit(call, AdmissionOperation::Delete, object)
 }

@@ -11,6 +11,7 @@ pub(crate) mod bootstrap;
 pub(crate) mod client_cert;
 mod credential_dependencies;
 pub(crate) mod front_proxy;
+pub(crate) mod revocation;
 pub(crate) mod service_account;
 pub(crate) mod token_file;
 
@@ -126,7 +127,8 @@ impl Authenticator {
         }
         let mut refused = !self.anonymous;
         server.faults.check(AccessCheck::FrontProxy)?;
-        let proxied = self.front_proxy.as_ref().map(|proxy| proxy.identify(peer, headers, now));
+        let proxied =
+            self.front_proxy.as_ref().map(|proxy| proxy.identify(&server.revocations, peer, headers, now));
         match proxied {
             Some(Ok(Some(user))) => return Ok(user),
             None | Some(Ok(None)) => {}
@@ -136,7 +138,7 @@ impl Authenticator {
             }
         }
         server.faults.check(AccessCheck::ClientCertificate)?;
-        match self.authenticate_certificate(peer, now, observe) {
+        match self.authenticate_certificate(server, peer, now, observe) {
             Ok(Some(user)) => return Ok(user),
             Ok(None) => {}
             Err(why) => {
@@ -160,6 +162,7 @@ impl Authenticator {
 
     fn authenticate_certificate(
         &self,
+        server: &Server,
         peer: &Peer,
         now: OffsetDateTime,
         observe: &dyn Fn(time::Duration),
@@ -167,6 +170,7 @@ impl Authenticator {
         let Some(verified) = peer.certificate(&self.client_cas.load_full(), now)? else {
             return Ok(None);
         };
+        server.revocations.check(&verified)?;
         observe(verified.until - now);
         verified.user.clone().map(Some)
     }

@@ -28,7 +28,7 @@ use crate::verbs::{
     RequestContext, create, delete, freshness, get, list, patch, review, subresource, update, watch,
 };
 use crate::watch::EventEncoding;
-use crate::{documents, health, response};
+use crate::{documents, health, response, revocation_list};
 
 /// Finds and runs the handler of the request.
 #[allow(clippy::too_many_arguments)] // each is a different stage's result, used once
@@ -331,7 +331,7 @@ fn path_only(
     path: &str,
 ) -> Result<Response<ResponseBody>, Error> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
-        return Err(if documents::exists(server, path) {
+        return Err(if documents::exists(server, path) || revocation_list::is_below(path) {
             Error::MethodNotAllowed
         } else {
             Error::NoSuchPath
@@ -346,9 +346,10 @@ fn path_only(
             Ok(response::value(StatusCode::OK, output, &health::version()))
         }
         "/metrics" => {
-            let text = server.metrics.text();
+            let text = server.metrics.encode();
             Ok(response::typed(StatusCode::OK, METRICS_CONTENT_TYPE, text))
         }
+        _ if revocation_list::is_below(path) => revocation_list::answer(server, parts, path),
         _ => documents::answer(server, parts, query, path),
     }
 }

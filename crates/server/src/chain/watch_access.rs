@@ -5,7 +5,8 @@
 //! depended on, and at least once in [`limits::WATCH_RECHECK`], because certificates and tokens expire
 //! without any change. What a check depends on is compared by revisions and pointers, so a watch that
 //! delivers thousands of events costs thousands of comparisons and one check; an idle watch costs one
-//! check a minute, whatever is written.
+//! check a minute, whatever is written. A revocation wakes all watches, and those of clients with a
+//! certificate are checked at once.
 //!
 //! A watch that is no longer allowed ends with an ERROR event that holds the Status (401 or 403) of a new
 //! request. Informers log it, relist, and get the same status there; without the event they would
@@ -49,6 +50,8 @@ pub struct WatchAccess {
 struct AccessSnapshot {
     credential: CredentialDependencies,
     authorizer: AuthorizerVersion,
+    /// Revision of the revocations that the check saw; 0 for a client without a certificate.
+    revocations: u64,
 }
 
 impl WatchAccess {
@@ -100,11 +103,20 @@ impl WatchAccess {
     fn is_current(&self) -> bool {
         let Some(basis) = &self.snapshot else { return false };
         basis.authorizer == self.authorizer_version()
+            && !self.has_new_revocations()
             && self.server.authenticator.is_current(&basis.credential)
     }
 
+    /// Returns true if certificates were revoked since the last check of a client with a certificate.
+    pub fn has_new_revocations(&self) -> bool {
+        let seen = self.snapshot.as_ref().map(|snapshot| snapshot.revocations);
+        self.peer.has_certificate() && seen != Some(self.server.revocations.newest())
+    }
+
     fn capture(&self) -> AccessSnapshot {
+        let has_certificate = self.peer.has_certificate();
         AccessSnapshot {
+            revocations: if has_certificate { self.server.revocations.visible() } else { 0 },
             authorizer: self.authorizer_version(),
             credential: self.server.authenticator.credential_dependencies(&self.server, &self.headers),
         }

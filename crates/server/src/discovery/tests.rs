@@ -119,6 +119,7 @@ fn groups_are_in_the_order_of_kubernetes() {
             "versions": [
                 { "groupVersion": "certificates.k8s.io/v1", "version": "v1" },
                 { "groupVersion": "certificates.k8s.io/v1beta1", "version": "v1beta1" },
+                { "groupVersion": "certificates.k8s.io/v1alpha1", "version": "v1alpha1" },
             ],
         })
     );
@@ -163,9 +164,19 @@ fn the_aggregated_form_has_subresources_inside() {
                     "verbs": ["create"],
                 },
                 {
+                    "subresource": "ephemeralcontainers",
+                    "responseKind": { "group": "", "version": "", "kind": "Pod" },
+                    "verbs": ["get", "patch", "update"],
+                },
+                {
                     "subresource": "eviction",
                     "responseKind": { "group": "policy", "version": "v1", "kind": "Eviction" },
                     "verbs": ["create"],
+                },
+                {
+                    "subresource": "resize",
+                    "responseKind": { "group": "", "version": "", "kind": "Pod" },
+                    "verbs": ["get", "patch", "update"],
                 },
                 {
                     "subresource": "status",

@@ -212,7 +212,10 @@ fn property(schema: &Schema, field: &SchemaField, owner: &ObjectType, dialect: O
         out.insert("default".into(), default.clone());
     }
     if !field.one_of.is_empty() {
-        out.insert("enum".into(), json!(field.one_of));
+        match out.get_mut("items").and_then(Value::as_object_mut) {
+            Some(items) => items.insert("enum".into(), json!(field.one_of)),
+            None => out.insert("enum".into(), json!(field.one_of)),
+        };
     }
     merging(&mut out, field);
     if GRANULAR.contains(&(owner.name, field.name)) {

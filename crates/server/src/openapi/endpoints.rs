@@ -349,7 +349,7 @@ impl ResourceEndpoints<'_> {
     }
 
     fn list_type(&self) -> String {
-        format!("{}List", self.served.type_name)
+        self.kind.list_type_name(self.served)
     }
 
     fn namespaced(&self) -> bool {

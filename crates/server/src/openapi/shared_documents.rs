@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_share_a_document_and_nobody_keeps_it() {
+    fn readers_share_a_document_that_is_dropped_afterwards() {
         let shared = SharedDocuments::default();
         let render = || RenderedDocument { body: Bytes::from(b"text".repeat(10)), etag: "\"t\"".to_owned() };
         let first = shared.get("a", render);

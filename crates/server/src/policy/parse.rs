@@ -228,7 +228,7 @@ fn subject(words: &[&str]) -> Result<Option<Value>, &'static str> {
             let (namespace, name) = account.split_once('/').ok_or("an account has a namespace")?;
             json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
         }
-        _ => return Err("not somebody"),
+        _ => return Err("not a user, group, account or nobody"),
     }))
 }
 

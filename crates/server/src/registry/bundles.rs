@@ -16,12 +16,7 @@ pub const BUNDLES_KIND: Kind = Kind {
     plural: RESOURCE.plural,
     singular: RESOURCE.singular,
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: RESOURCE.group,
-        version: RESOURCE.version,
-        type_name: RESOURCE.type_name,
-        convert: None,
-    }],
+    served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
     subresources: &[Subresource {
         name: "status",
         action: SubresourceAction::View {
@@ -31,11 +26,11 @@ pub const BUNDLES_KIND: Kind = Kind {
     }],
     columns: &[
         table_cells::NAME,
-        table_cells::column("ConfigMap Target", "Bundle ConfigMap Target Key"),
-        table_cells::column("Secret Target", "Bundle Secret Target Key"),
-        table_cells::column("Synced", "Bundle has been synced"),
-        table_cells::column("Reason", "Reason Bundle has Synced status"),
-        table_cells::with_type("date", table_cells::column("Age", "Timestamp Bundle was created")),
+        table_cells::described("ConfigMap Target", "Bundle ConfigMap Target Key"),
+        table_cells::described("Secret Target", "Bundle Secret Target Key"),
+        table_cells::described("Synced", "Bundle has been synced"),
+        table_cells::described("Reason", "Reason Bundle has Synced status"),
+        table_cells::with_type("date", table_cells::described("Age", "Timestamp Bundle was created")),
     ],
     row: |object, now| {
         let cell = |found: Option<&Value>| found.cloned().unwrap_or_default();
@@ -74,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn good_ones_are_taken_and_shown() {
+    fn valid_ones_are_accepted_and_shown() {
         let formats = json!({"jks": {"key": "j"}, "pkcs12": {"key": "p"}});
         let target = json!({"configMap": {"key": "ca.crt"}, "additionalFormats": formats});
         let mut object = bundle("b", target);
@@ -95,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_ones_are_refused() {
+    fn invalid_ones_are_refused() {
         let good = bundle("b", json!({"configMap": {"key": "k"}}));
         let long = bundle(&"b".repeat(64), json!({"configMap": {"key": "k"}}));
         let words = format!(

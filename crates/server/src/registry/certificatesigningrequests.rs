@@ -37,12 +37,11 @@ pub(crate) const KIND: Kind = Kind {
     singular: "certificatesigningrequest",
     short_names: &["csr"],
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: "certificates.k8s.io",
-        version: "v1",
-        type_name: "io.k8s.api.certificates.v1.CertificateSigningRequest",
-        convert: None,
-    }],
+    served: &[ServedVersion::new(
+        "certificates.k8s.io",
+        "v1",
+        "io.k8s.api.certificates.v1.CertificateSigningRequest",
+    )],
     subresources: &[
         Subresource {
             name: "approval",
@@ -60,38 +59,14 @@ pub(crate) const KIND: Kind = Kind {
         },
     ],
     name_rule: path_segment_rule,
-    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
+    selectable: &[SelectableField::new("spec.signerName", &["/spec/signerName"])],
     columns: &[
         table_cells::NAME,
         table_cells::AGE,
-        table_cells::column(
-            "SignerName",
-            "Requested signer for the request. It is a qualified name in the form: \
-             `scope-hostname.io/name`. If empty, it will be defaulted:\n 1. If it's a kubelet \
-             client certificate, it is assigned\n    \
-             \"kubernetes.io/kube-apiserver-client-kubelet\".\n 2. If it's a kubelet serving \
-             certificate, it is assigned\n    \"kubernetes.io/kubelet-serving\".\n 3. Otherwise, \
-             it is assigned \"kubernetes.io/legacy-unknown\".\nDistribution of trust for signers \
-             happens out of band. You can select on this field using `spec.signerName`.",
-        ),
-        table_cells::column("Requestor", "Base64-encoded PKCS#10 CSR data"),
-        table_cells::column(
-            "RequestedDuration",
-            "expirationSeconds is the requested duration of validity of the issued certificate. \
-             The certificate signer may issue a certificate with a different validity duration \
-             so a client must check the delta between the notBefore and and notAfter fields in \
-             the issued certificate to determine the actual duration.\n\nThe v1.22+ in-tree \
-             implementations of the well-known Kubernetes signers will honor this field as long \
-             as the requested duration is not greater than the maximum duration they will honor \
-             per the --cluster-signing-duration CLI flag to the Kubernetes controller \
-             manager.\n\nCertificate signers may not honor this field for various reasons:\n\n  \
-             1. Old signer that is unaware of the field (such as the in-tree\n     \
-             implementations prior to v1.22)\n  2. Signer whose configured maximum is shorter \
-             than the requested duration\n  3. Signer whose configured minimum is longer than \
-             the requested duration\n\nThe minimum valid value for expirationSeconds is 600, \
-             i.e. 10 minutes.",
-        ),
-        table_cells::column("Condition", "Conditions applied to the request, such as approval or denial."),
+        table_cells::column("SignerName"),
+        table_cells::column("Requestor"),
+        table_cells::column("RequestedDuration"),
+        table_cells::column("Condition"),
     ],
     row,
     prepare_create: prepare::create,

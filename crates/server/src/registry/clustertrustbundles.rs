@@ -27,24 +27,8 @@ pub(crate) const KIND: Kind = Kind {
     ],
     // The rule depends on the signer: see `validate_names`.
     name_rule: |_, _| Vec::new(),
-    selectable: &[SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" }],
-    columns: &[
-        table_cells::NAME,
-        table_cells::column(
-            "SignerName",
-            "signerName indicates the associated signer, if any.\n\nIn order to create or update \
-             a ClusterTrustBundle that sets signerName, you must have the following \
-             cluster-scoped permission: group=certificates.k8s.io resource=signers \
-             resourceName=<the signer name> verb=attest.\n\nIf signerName is not empty, then the \
-             ClusterTrustBundle object must be named with the signer name as a prefix \
-             (translating slashes to colons). For example, for the signer name \
-             `example.com/foo`, valid ClusterTrustBundle object names include \
-             `example.com:foo:abc` and `example.com:foo:v1`.\n\nIf signerName is empty, then the \
-             ClusterTrustBundle object's name must not have such a prefix.\n\nList/watch \
-             requests for ClusterTrustBundles can filter on this field using a \
-             `spec.signerName=NAME` field selector.",
-        ),
-    ],
+    selectable: &[SelectableField::new("spec.signerName", &["/spec/signerName"])],
+    columns: &[table_cells::NAME, table_cells::column("SignerName")],
     row: |object, _| {
         let signer = match text(object, "/spec/signerName") {
             "" => "<none>",

@@ -17,23 +17,8 @@ pub(crate) const KIND: Kind = Kind {
     plural: "configmaps",
     singular: "configmap",
     short_names: &["cm"],
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.ConfigMap",
-        convert: None,
-    }],
-    columns: &[
-        table_cells::NAME,
-        table_cells::column(
-            "Data",
-            "Data contains the configuration data. Each key must consist of alphanumeric \
-             characters, '-', '_' or '.'. Values with non-UTF-8 byte sequences must use the \
-             BinaryData field. The keys stored in Data must not overlap with the keys in the \
-             BinaryData field, this is enforced during validation process.",
-        ),
-        table_cells::AGE,
-    ],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.ConfigMap")],
+    columns: &[table_cells::NAME, table_cells::column("Data"), table_cells::AGE],
     row: |object, now| {
         let data = count(object, "/data") + count(object, "/binaryData");
         vec![table_cells::name(object), data.into(), table_cells::age(object, now)]

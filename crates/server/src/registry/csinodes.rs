@@ -21,21 +21,10 @@ pub(crate) const KIND: Kind = Kind {
     plural: "csinodes",
     singular: "csinode",
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: "storage.k8s.io",
-        version: "v1",
-        type_name: "io.k8s.api.storage.v1.CSINode",
-        convert: None,
-    }],
+    served: &[ServedVersion::new("storage.k8s.io", "v1", "io.k8s.api.storage.v1.CSINode")],
     columns: &[
         table_cells::NAME,
-        table_cells::with_type(
-            "integer",
-            table_cells::column(
-                "Drivers",
-                "Drivers indicates the number of CSI drivers registered on the node",
-            ),
-        ),
+        table_cells::with_type("integer", table_cells::column("Drivers")),
         table_cells::AGE,
     ],
     row: |object, now| {

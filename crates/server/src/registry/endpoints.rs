@@ -23,25 +23,8 @@ pub(crate) const KIND: Kind = Kind {
     plural: "endpoints",
     singular: "endpoints",
     short_names: &["ep"],
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.Endpoints",
-        convert: None,
-    }],
-    columns: &[
-        table_cells::NAME,
-        table_cells::column(
-            "Endpoints",
-            "The set of all endpoints is the union of all subsets. Addresses are placed into \
-             subsets according to the IPs they share. A single address with multiple ports, some \
-             of which are ready and some of which are not (because they come from different \
-             containers) will result in the address being displayed in different subsets for the \
-             different ports. No address will appear in both Addresses and NotReadyAddresses in \
-             the same subset. Sets of addresses and ports that comprise a service.",
-        ),
-        table_cells::AGE,
-    ],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Endpoints")],
+    columns: &[table_cells::NAME, table_cells::column("Endpoints"), table_cells::AGE],
     row: |object, now| vec![table_cells::name(object), shown(object).into(), table_cells::age(object, now)],
     create_on_update: true,
     defaults,

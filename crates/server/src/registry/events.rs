@@ -20,7 +20,7 @@ pub(crate) const KIND: Kind = Kind {
     singular: "event",
     short_names: &["ev"],
     served: &[
-        ServedVersion { group: "", version: "v1", type_name: "io.k8s.api.core.v1.Event", convert: None },
+        ServedVersion::new("", "v1", "io.k8s.api.core.v1.Event"),
         ServedVersion {
             group: "events.k8s.io",
             version: "v1",
@@ -30,42 +30,15 @@ pub(crate) const KIND: Kind = Kind {
     ],
     selectable: SELECTABLE,
     columns: &[
-        table_cells::column(
-            "Last Seen",
-            "The time at which the most recent occurrence of this event was recorded.",
-        ),
-        table_cells::column(
-            "Type",
-            "Type of this event (Normal, Warning), new types could be added in the future",
-        ),
-        table_cells::column(
-            "Reason",
-            "This should be a short, machine understandable string that gives the reason for the \
-             transition into the object's current status.",
-        ),
-        table_cells::column("Object", "The object that this event is about."),
-        table_cells::wide(table_cells::column(
-            "Subobject",
-            "If referring to a piece of an object instead of an entire object, this string should \
-             contain a valid JSON/Go field access statement, such as \
-             desiredState.manifest.containers[2]. For example, if the object reference is to a \
-             container within a pod, this would take on a value like: \"spec.containers{name}\" \
-             (where \"name\" refers to the name of the container that triggered the event) or if \
-             no container name is specified \"spec.containers[2]\" (container with index 2 in this \
-             pod). This syntax is chosen only to have some well-defined way of referencing a part \
-             of an object.",
-        )),
-        table_cells::wide(table_cells::column(
-            "Source",
-            "The component reporting this event. Should be a short machine understandable string.",
-        )),
-        table_cells::column("Message", "A human-readable description of the status of this operation."),
-        table_cells::wide(table_cells::column(
-            "First Seen",
-            "The time at which the event was first recorded. (Time of server receipt is in \
-             TypeMeta.)",
-        )),
-        table_cells::wide(table_cells::column("Count", "The number of times this event has occurred.")),
+        table_cells::column("Last Seen"),
+        table_cells::column("Type"),
+        table_cells::column("Reason"),
+        table_cells::column("Object"),
+        table_cells::wide(table_cells::column("Subobject")),
+        table_cells::wide(table_cells::column("Source")),
+        table_cells::column("Message"),
+        table_cells::wide(table_cells::column("First Seen")),
+        table_cells::wide(table_cells::column("Count")),
         table_cells::wide(table_cells::NAME),
     ],
     row,
@@ -78,45 +51,25 @@ pub(crate) const KIND: Kind = Kind {
 
 /// The `involvedObject` selectors belong to `v1`, the `regarding` selectors to `events.k8s.io`.
 const SELECTABLE: &[SelectableField] = &[
-    SelectableField { label: "involvedObject.kind", pointers: &["/involvedObject/kind"], absent: "" },
-    SelectableField {
-        label: "involvedObject.namespace",
-        pointers: &["/involvedObject/namespace"],
-        absent: "",
-    },
-    SelectableField { label: "involvedObject.name", pointers: &["/involvedObject/name"], absent: "" },
-    SelectableField { label: "involvedObject.uid", pointers: &["/involvedObject/uid"], absent: "" },
-    SelectableField {
-        label: "involvedObject.apiVersion",
-        pointers: &["/involvedObject/apiVersion"],
-        absent: "",
-    },
-    SelectableField {
-        label: "involvedObject.resourceVersion",
-        pointers: &["/involvedObject/resourceVersion"],
-        absent: "",
-    },
-    SelectableField {
-        label: "involvedObject.fieldPath",
-        pointers: &["/involvedObject/fieldPath"],
-        absent: "",
-    },
-    SelectableField { label: "reason", pointers: &["/reason"], absent: "" },
-    SelectableField { label: "reportingComponent", pointers: &["/reportingComponent"], absent: "" },
-    SelectableField { label: "source", pointers: &["/source/component", "/reportingComponent"], absent: "" },
-    SelectableField { label: "type", pointers: &["/type"], absent: "" },
-    SelectableField { label: "regarding.kind", pointers: &["/involvedObject/kind"], absent: "" },
-    SelectableField { label: "regarding.namespace", pointers: &["/involvedObject/namespace"], absent: "" },
-    SelectableField { label: "regarding.name", pointers: &["/involvedObject/name"], absent: "" },
-    SelectableField { label: "regarding.uid", pointers: &["/involvedObject/uid"], absent: "" },
-    SelectableField { label: "regarding.apiVersion", pointers: &["/involvedObject/apiVersion"], absent: "" },
-    SelectableField {
-        label: "regarding.resourceVersion",
-        pointers: &["/involvedObject/resourceVersion"],
-        absent: "",
-    },
-    SelectableField { label: "regarding.fieldPath", pointers: &["/involvedObject/fieldPath"], absent: "" },
-    SelectableField { label: "reportingController", pointers: &["/reportingComponent"], absent: "" },
+    SelectableField::new("involvedObject.kind", &["/involvedObject/kind"]),
+    SelectableField::new("involvedObject.namespace", &["/involvedObject/namespace"]),
+    SelectableField::new("involvedObject.name", &["/involvedObject/name"]),
+    SelectableField::new("involvedObject.uid", &["/involvedObject/uid"]),
+    SelectableField::new("involvedObject.apiVersion", &["/involvedObject/apiVersion"]),
+    SelectableField::new("involvedObject.resourceVersion", &["/involvedObject/resourceVersion"]),
+    SelectableField::new("involvedObject.fieldPath", &["/involvedObject/fieldPath"]),
+    SelectableField::new("reason", &["/reason"]),
+    SelectableField::new("reportingComponent", &["/reportingComponent"]),
+    SelectableField::new("source", &["/source/component", "/reportingComponent"]),
+    SelectableField::new("type", &["/type"]),
+    SelectableField::new("regarding.kind", &["/involvedObject/kind"]),
+    SelectableField::new("regarding.namespace", &["/involvedObject/namespace"]),
+    SelectableField::new("regarding.name", &["/involvedObject/name"]),
+    SelectableField::new("regarding.uid", &["/involvedObject/uid"]),
+    SelectableField::new("regarding.apiVersion", &["/involvedObject/apiVersion"]),
+    SelectableField::new("regarding.resourceVersion", &["/involvedObject/resourceVersion"]),
+    SelectableField::new("regarding.fieldPath", &["/involvedObject/fieldPath"]),
+    SelectableField::new("reportingController", &["/reportingComponent"]),
 ];
 
 fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {

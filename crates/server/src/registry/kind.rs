@@ -17,6 +17,8 @@ pub struct Kind {
     pub name: &'static str,
     /// Resource name in paths and RBAC rules, for example `pods`.
     pub plural: &'static str,
+    /// Kind of lists where `name` followed by `List` is another kind; empty otherwise.
+    pub list_kind_override: &'static str,
     /// Lower-case singular for discovery, for example `pod`.
     pub singular: &'static str,
     /// Abbreviations that kubectl accepts, for example `po`; may be empty.
@@ -51,6 +53,9 @@ pub struct Kind {
     pub unconditional_update: bool,
     /// Whether a PUT to a missing name creates the object.
     pub create_on_update: bool,
+    /// Whether objects are created one at a time on this server, because admission compares a new
+    /// object with all others.
+    pub exclusive_creates: bool,
     /// Whether deletecollection is supported for the kind.
     pub delete_collection: bool,
     /// Sets defaults after decoding, on every write, as Kubernetes does when it decodes.
@@ -232,6 +237,13 @@ pub struct SelectableField {
     pub absent: &'static str,
 }
 
+impl SelectableField {
+    /// Creates a field that selects as the empty string where it is absent.
+    pub const fn new(label: &'static str, pointers: &'static [&'static str]) -> SelectableField {
+        SelectableField { label, pointers, absent: "" }
+    }
+}
+
 /// A column of a kind's table.
 pub struct TableColumn {
     /// Heading of the column, which kubectl prints in upper case.
@@ -240,8 +252,9 @@ pub struct TableColumn {
     pub kind: &'static str,
     /// `name` for the column that holds the object's name, else empty.
     pub format: &'static str,
-    /// Description of the column for clients that show it.
-    pub description: &'static str,
+    /// Description of the column for clients that show it; `None` for the one that Kubernetes has in
+    /// `column_descriptions.txt`.
+    pub description: Option<&'static str>,
     /// Priority: 0 is always shown, 1 with `-o wide`.
     pub priority: i32,
 }
@@ -251,6 +264,7 @@ impl Kind {
     pub const DEFAULT: Kind = Kind {
         name: "",
         plural: "",
+        list_kind_override: "",
         singular: "",
         short_names: &[],
         categories: &[],
@@ -266,6 +280,7 @@ impl Kind {
         generation: false,
         unconditional_update: true,
         create_on_update: false,
+        exclusive_creates: false,
         delete_collection: true,
         defaults: |_| {},
         prepare_create: |_| {},
@@ -291,6 +306,23 @@ impl Kind {
         &self.served[0]
     }
 
+    /// Returns the kind of lists of the objects, for example `PodList`.
+    pub fn list_kind(&self) -> String {
+        match self.list_kind_override {
+            "" => format!("{}List", self.name),
+            other => other.to_owned(),
+        }
+    }
+
+    /// Returns the type of lists of a served version in the schema.
+    pub(crate) fn list_type_name(&self, served: &ServedVersion) -> String {
+        let package = served.type_name.rsplit_once('.').map_or("", |(package, _)| package);
+        match self.list_kind_override {
+            "" => format!("{}List", served.type_name),
+            other => format!("{package}.{other}"),
+        }
+    }
+
     /// Returns the subresource with this name.
     pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
         self.subresources.iter().find(|s| s.name == name)
@@ -298,6 +330,11 @@ impl Kind {
 }
 
 impl ServedVersion {
+    /// Creates a version that differs from the stored one in `apiVersion` at most.
+    pub const fn new(group: &'static str, version: &'static str, type_name: &'static str) -> ServedVersion {
+        ServedVersion { group, version, type_name, convert: None }
+    }
+
     /// Returns the `apiVersion` field: `v1` or `group/version`.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {

@@ -13,22 +13,8 @@ pub(crate) const KIND: Kind = Kind {
     name: "Lease",
     plural: "leases",
     singular: "lease",
-    served: &[ServedVersion {
-        group: "coordination.k8s.io",
-        version: "v1",
-        type_name: "io.k8s.api.coordination.v1.Lease",
-        convert: None,
-    }],
-    columns: &[
-        table_cells::NAME,
-        table_cells::column(
-            "Holder",
-            "holderIdentity contains the identity of the holder of a current lease. If \
-             Coordinated Leader Election is used, the holder identity must be equal to the elected \
-             LeaseCandidate.metadata.name field.",
-        ),
-        table_cells::AGE,
-    ],
+    served: &[ServedVersion::new("coordination.k8s.io", "v1", "io.k8s.api.coordination.v1.Lease")],
+    columns: &[table_cells::NAME, table_cells::column("Holder"), table_cells::AGE],
     row: |object, now| {
         let holder = text(object, "/spec/holderIdentity");
         vec![table_cells::name(object), holder.into(), table_cells::age(object, now)]

@@ -21,12 +21,7 @@ pub(crate) const KIND: Kind = Kind {
     singular: "namespace",
     short_names: &["ns"],
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.Namespace",
-        convert: None,
-    }],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Namespace")],
     subresources: &[
         Subresource { name: "finalize", action: SubresourceAction::Finalize },
         Subresource {
@@ -38,12 +33,8 @@ pub(crate) const KIND: Kind = Kind {
         },
     ],
     name_rule: dns1123_label_rule,
-    selectable: &[SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" }],
-    columns: &[
-        table_cells::NAME,
-        table_cells::column("Status", "The status of the namespace"),
-        table_cells::AGE,
-    ],
+    selectable: &[SelectableField::new("status.phase", &["/status/phase"])],
+    columns: &[table_cells::NAME, table_cells::column("Status"), table_cells::AGE],
     row: |object, now| {
         vec![table_cells::name(object), text(object, "/status/phase").into(), table_cells::age(object, now)]
     },

@@ -1,12 +1,12 @@
 //! Nodes that kubelets register.
 
-mod columns;
 mod row;
 mod validate;
 
 use serde_json::{Value, json};
 
 use super::kind::{Kind, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction};
+use super::table_cells::{self, column, wide};
 
 /// Descriptor of Node in the core group.
 pub(crate) const KIND: Kind = Kind {
@@ -15,12 +15,7 @@ pub(crate) const KIND: Kind = Kind {
     singular: "node",
     short_names: &["no"],
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.Node",
-        convert: None,
-    }],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Node")],
     subresources: &[Subresource {
         name: "status",
         action: SubresourceAction::View {
@@ -33,7 +28,18 @@ pub(crate) const KIND: Kind = Kind {
         pointers: &["/spec/unschedulable"],
         absent: "false",
     }],
-    columns: &columns::COLUMNS,
+    columns: &[
+        table_cells::NAME,
+        column("Status"),
+        column("Roles"),
+        table_cells::AGE,
+        column("Version"),
+        wide(column("Internal-IP")),
+        wide(column("External-IP")),
+        wide(column("OS-Image")),
+        wide(column("Kernel-Version")),
+        wide(column("Container-Runtime")),
+    ],
     row: row::row,
     defaults,
     prepare_create: create,
@@ -141,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn each_endpoint_changes_its_own_half() {
+    fn each_endpoint_changes_spec_or_status_only() {
         let old = json!({"spec": {"unschedulable": true}, "status": {"phase": "a"}});
         let sent = json!({"spec": {}, "status": {"phase": "b"}});
         let mut new = sent.clone();

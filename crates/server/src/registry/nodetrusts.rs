@@ -16,17 +16,12 @@ pub const NODETRUSTS_KIND: Kind = Kind {
     singular: RESOURCE.singular,
     short_names: RESOURCE.short_names,
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: RESOURCE.group,
-        version: RESOURCE.version,
-        type_name: RESOURCE.type_name,
-        convert: None,
-    }],
+    served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
     columns: &[
         table_cells::NAME,
-        integer_column("Volumes", "How many volumes ask for trust anchors."),
-        integer_column("Blocked", "How many of them do not have what they should have."),
-        integer_column("Bundles", "How many bundles are in volumes."),
+        integer_column("Volumes", "Number of volumes that select trust anchors."),
+        integer_column("Blocked", "Number of volumes that do not have their current trust anchors."),
+        integer_column("Bundles", "Number of distinct ClusterTrustBundles in volumes."),
         table_cells::AGE,
     ],
     row: |object, now| {
@@ -46,7 +41,7 @@ pub const NODETRUSTS_KIND: Kind = Kind {
 };
 
 const fn integer_column(name: &'static str, description: &'static str) -> TableColumn {
-    table_cells::with_type("integer", table_cells::column(name, description))
+    table_cells::with_type("integer", table_cells::described(name, description))
 }
 
 #[cfg(test)]
@@ -65,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn good_ones_are_taken() {
+    fn valid_ones_are_accepted() {
         let bundle = json!({"name": "a:b:c", "generation": 3, "digest": digest()});
         for source in [
             json!({"name": "x"}),
@@ -82,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_ones_are_refused() {
+    fn invalid_ones_are_refused() {
         let at = "status.sources[0]";
         let hex = "must be sha256: and 64 lower-case hexadecimal digits";
         let upper = digest().to_uppercase();

@@ -21,34 +21,18 @@ pub(crate) const KIND: Kind = Kind {
     plural: "persistentvolumeclaims",
     singular: "persistentvolumeclaim",
     short_names: &["pvc"],
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.PersistentVolumeClaim",
-        convert: None,
-    }],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.PersistentVolumeClaim")],
     subresources: &[Subresource::STATUS],
     columns: &[
         table_cells::NAME,
-        table_cells::column("Status", "phase represents the current phase of PersistentVolumeClaim."),
-        table_cells::column(
-            "Volume",
-            "volumeName is the binding reference to the PersistentVolume backing this claim.",
-        ),
-        table_cells::column("Capacity", "capacity represents the actual resources of the underlying volume."),
-        table_cells::column(
-            "Access Modes",
-            "accessModes contains the actual access modes the volume backing the PVC has. More \
-             info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes-1",
-        ),
-        table_cells::column("StorageClass", "StorageClass of the pvc"),
-        table_cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pvc"),
+        table_cells::column("Status"),
+        table_cells::column("Volume"),
+        table_cells::column("Capacity"),
+        table_cells::column("Access Modes"),
+        table_cells::column("StorageClass"),
+        table_cells::column("VolumeAttributesClass"),
         table_cells::AGE,
-        table_cells::wide(table_cells::column(
-            "VolumeMode",
-            "volumeMode defines what type of volume is required by the claim. Value of Filesystem \
-             is implied when not included in claim spec.",
-        )),
+        table_cells::wide(table_cells::column("VolumeMode")),
     ],
     row,
     defaults: |object| {

@@ -19,60 +19,20 @@ pub(crate) const KIND: Kind = Kind {
     singular: "persistentvolume",
     short_names: &["pv"],
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.PersistentVolume",
-        convert: None,
-    }],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.PersistentVolume")],
     subresources: &[Subresource::STATUS],
     columns: &[
         table_cells::NAME,
-        table_cells::column(
-            "Capacity",
-            "capacity is the description of the persistent volume's resources and capacity. More \
-             info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#capacity",
-        ),
-        table_cells::column(
-            "Access Modes",
-            "accessModes contains all ways the volume can be mounted. More info: \
-             https://kubernetes.io/docs/concepts/storage/persistent-volumes#access-modes",
-        ),
-        table_cells::column(
-            "Reclaim Policy",
-            "persistentVolumeReclaimPolicy defines what happens to a persistent volume when \
-             released from its claim. Valid options are Retain (default for manually created \
-             PersistentVolumes), Delete (default for dynamically provisioned PersistentVolumes), \
-             and Recycle (deprecated). Recycle must be supported by the volume plugin underlying \
-             this PersistentVolume. More info: \
-             https://kubernetes.io/docs/concepts/storage/persistent-volumes#reclaiming",
-        ),
-        table_cells::column(
-            "Status",
-            "phase indicates if a volume is available, bound to a claim, or released by a claim. \
-             More info: https://kubernetes.io/docs/concepts/storage/persistent-volumes#phase",
-        ),
-        table_cells::column(
-            "Claim",
-            "claimRef is part of a bi-directional binding between PersistentVolume and \
-             PersistentVolumeClaim. Expected to be non-nil when bound. claim.VolumeName is the \
-             authoritative bind between PV and PVC. More info: \
-             https://kubernetes.io/docs/concepts/storage/persistent-volumes#binding",
-        ),
-        table_cells::column("StorageClass", "StorageClass of the pv"),
-        table_cells::column("VolumeAttributesClass", "VolumeAttributesClass of the pv"),
-        table_cells::column(
-            "Reason",
-            "reason is a brief CamelCase string that describes any failure and is meant for \
-             machine parsing and tidy display in the CLI.",
-        ),
+        table_cells::column("Capacity"),
+        table_cells::column("Access Modes"),
+        table_cells::column("Reclaim Policy"),
+        table_cells::column("Status"),
+        table_cells::column("Claim"),
+        table_cells::column("StorageClass"),
+        table_cells::column("VolumeAttributesClass"),
+        table_cells::column("Reason"),
         table_cells::AGE,
-        table_cells::wide(table_cells::column(
-            "VolumeMode",
-            "volumeMode defines if a volume is intended to be used with a formatted filesystem or \
-             to remain in raw block state. Value of Filesystem is implied when not included in \
-             spec.",
-        )),
+        table_cells::wide(table_cells::column("VolumeMode")),
     ],
     row,
     defaults,

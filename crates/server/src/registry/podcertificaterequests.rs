@@ -39,41 +39,19 @@ pub(crate) const KIND: Kind = Kind {
         },
     }],
     selectable: &[
-        SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" },
-        SelectableField { label: "spec.podName", pointers: &["/spec/podName"], absent: "" },
-        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
+        SelectableField::new("spec.signerName", &["/spec/signerName"]),
+        SelectableField::new("spec.podName", &["/spec/podName"]),
+        SelectableField::new("spec.nodeName", &["/spec/nodeName"]),
     ],
     selects_namespace: false,
     columns: &[
         table_cells::NAME,
-        table_cells::column(
-            "PodName",
-            "podName is the name of the pod into which the certificate will be mounted.",
-        ),
-        table_cells::column(
-            "ServiceAccountName",
-            "serviceAccountName is the name of the service account the pod is running as.",
-        ),
-        table_cells::column("NodeName", "nodeName is the name of the node the pod is assigned to."),
-        table_cells::column(
-            "SignerName",
-            "signerName indicates the requested signer.\n\nAll signer names beginning with \
-             `kubernetes.io` are reserved for use by the Kubernetes project.  There is currently \
-             one well-known signer documented by the Kubernetes project, \
-             `kubernetes.io/kube-apiserver-client-pod`, which will issue client certificates \
-             understood by kube-apiserver.  It is currently unimplemented.",
-        ),
-        table_cells::column("State", "Is the request Pending, Issued, Denied, or Failed?"),
-        table_cells::column(
-            "UnverifiedUserAnnotations",
-            "unverifiedUserAnnotations allow pod authors to pass additional information to the \
-             signer implementation.  Kubernetes does not restrict or validate this metadata in \
-             any way.\n\nEntries are subject to the same validation as object metadata \
-             annotations, with the addition that all keys must be domain-prefixed. No \
-             restrictions are placed on values, except an overall size limitation on the entire \
-             field.\n\nSigners should document the keys and values they support.  Signers should \
-             deny requests that contain keys they do not recognize.",
-        ),
+        table_cells::column("PodName"),
+        table_cells::column("ServiceAccountName"),
+        table_cells::column("NodeName"),
+        table_cells::column("SignerName"),
+        table_cells::column("State"),
+        table_cells::column("UnverifiedUserAnnotations"),
     ],
     row: |object, _| {
         vec![

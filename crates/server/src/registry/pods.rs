@@ -2,7 +2,6 @@
 //! of pods bound to its node.
 
 mod admission_defaults;
-mod columns;
 mod defaults;
 mod fields;
 mod nano_quantity;
@@ -12,6 +11,7 @@ mod row;
 mod validate;
 
 use super::kind::{Kind, SelectableField, ServedVersion, Subresource, SubresourceAction};
+use super::table_cells::{self, column, wide};
 
 /// Descriptor of Pod in the core group.
 pub(crate) const KIND: Kind = Kind {
@@ -20,7 +20,7 @@ pub(crate) const KIND: Kind = Kind {
     singular: "pod",
     short_names: &["po"],
     categories: &["all"],
-    served: &[ServedVersion { group: "", version: "v1", type_name: "io.k8s.api.core.v1.Pod", convert: None }],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Pod")],
     subresources: &[
         Subresource {
             name: "status",
@@ -65,24 +65,26 @@ pub(crate) const KIND: Kind = Kind {
         },
     ],
     selectable: &[
-        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
-        SelectableField { label: "spec.restartPolicy", pointers: &["/spec/restartPolicy"], absent: "" },
-        SelectableField { label: "spec.schedulerName", pointers: &["/spec/schedulerName"], absent: "" },
-        SelectableField {
-            label: "spec.serviceAccountName",
-            pointers: &["/spec/serviceAccountName"],
-            absent: "",
-        },
+        SelectableField::new("spec.nodeName", &["/spec/nodeName"]),
+        SelectableField::new("spec.restartPolicy", &["/spec/restartPolicy"]),
+        SelectableField::new("spec.schedulerName", &["/spec/schedulerName"]),
+        SelectableField::new("spec.serviceAccountName", &["/spec/serviceAccountName"]),
         SelectableField { label: "spec.hostNetwork", pointers: &["/spec/hostNetwork"], absent: "false" },
-        SelectableField { label: "status.phase", pointers: &["/status/phase"], absent: "" },
-        SelectableField { label: "status.podIP", pointers: &["/status/podIP"], absent: "" },
-        SelectableField {
-            label: "status.nominatedNodeName",
-            pointers: &["/status/nominatedNodeName"],
-            absent: "",
-        },
+        SelectableField::new("status.phase", &["/status/phase"]),
+        SelectableField::new("status.podIP", &["/status/podIP"]),
+        SelectableField::new("status.nominatedNodeName", &["/status/nominatedNodeName"]),
     ],
-    columns: &columns::COLUMNS,
+    columns: &[
+        table_cells::NAME,
+        column("Ready"),
+        column("Status"),
+        column("Restarts"),
+        table_cells::AGE,
+        wide(column("IP")),
+        wide(column("Node")),
+        wide(column("Nominated Node")),
+        wide(column("Readiness Gates")),
+    ],
     row: row::row,
     row_conditions: row::conditions,
     generation: true,

@@ -5,7 +5,7 @@ mod validate;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::kind::{Kind, Scope, ServedVersion, TableColumn};
+use super::kind::{Kind, Scope, ServedVersion};
 use super::object_fields::{default, list, map, part, text};
 use super::table_cells;
 
@@ -43,15 +43,11 @@ pub(crate) const ROLE_BINDING: Kind = Kind {
     served: &[served("io.k8s.api.rbac.v1.RoleBinding")],
     columns: &[
         table_cells::NAME,
-        table_cells::column(
-            "Role",
-            "RoleRef can reference a Role in the current namespace or a ClusterRole in the global \
-             namespace. If the RoleRef cannot be resolved, the Authorizer must return an error.",
-        ),
+        table_cells::column("Role"),
         table_cells::AGE,
-        subjects("Users", "Users in the roleBinding"),
-        subjects("Groups", "Groups in the roleBinding"),
-        subjects("ServiceAccounts", "ServiceAccounts in the roleBinding"),
+        table_cells::wide(table_cells::column("Users")),
+        table_cells::wide(table_cells::column("Groups")),
+        table_cells::wide(table_cells::column("ServiceAccounts")),
     ],
     row: binding_row,
     defaults: default_binding,
@@ -72,15 +68,11 @@ pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
     served: &[served("io.k8s.api.rbac.v1.ClusterRoleBinding")],
     columns: &[
         table_cells::NAME,
-        table_cells::column(
-            "Role",
-            "RoleRef can only reference a ClusterRole in the global namespace. If the RoleRef \
-             cannot be resolved, the Authorizer must return an error.",
-        ),
+        table_cells::column("Role"),
         table_cells::AGE,
-        subjects("Users", "Users in the clusterRoleBinding"),
-        subjects("Groups", "Groups in the clusterRoleBinding"),
-        subjects("ServiceAccounts", "ServiceAccounts in the clusterRoleBinding"),
+        table_cells::wide(table_cells::column("Users")),
+        table_cells::wide(table_cells::column("Groups")),
+        table_cells::wide(table_cells::column("ServiceAccounts")),
     ],
     row: binding_row,
     defaults: default_binding,
@@ -96,11 +88,7 @@ const SHARED: Kind =
     Kind { name_rule: windlass_api::names::path_segment_rule, create_on_update: true, ..Kind::DEFAULT };
 
 const fn served(type_name: &'static str) -> ServedVersion {
-    ServedVersion { group: GROUP, version: "v1", type_name, convert: None }
-}
-
-const fn subjects(name: &'static str, description: &'static str) -> TableColumn {
-    table_cells::wide(table_cells::column(name, description))
+    ServedVersion::new(GROUP, "v1", type_name)
 }
 
 /// Sets the API groups of the role and of users and groups; service accounts are in the core group,

@@ -23,43 +23,16 @@ pub(crate) const KIND: Kind = Kind {
     plural: "resourceslices",
     singular: "resourceslice",
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: "resource.k8s.io",
-        version: "v1",
-        type_name: "io.k8s.api.resource.v1.ResourceSlice",
-        convert: None,
-    }],
+    served: &[ServedVersion::new("resource.k8s.io", "v1", "io.k8s.api.resource.v1.ResourceSlice")],
     selectable: &[
-        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
-        SelectableField { label: "spec.driver", pointers: &["/spec/driver"], absent: "" },
+        SelectableField::new("spec.nodeName", &["/spec/nodeName"]),
+        SelectableField::new("spec.driver", &["/spec/driver"]),
     ],
     columns: &[
         table_cells::NAME,
-        table_cells::column(
-            "Node",
-            "NodeName identifies the node which provides the resources in this pool. A field \
-             selector can be used to list only ResourceSlice objects belonging to a certain \
-             node.\n\nThis field can be used to limit access from nodes to ResourceSlices with the \
-             same node name. It also indicates to autoscalers that adding new nodes of the same \
-             type as some old node might also make new resources available.\n\nExactly one of \
-             NodeName, NodeSelector, AllNodes, and PerDeviceNodeSelection must be set. This field \
-             is immutable.",
-        ),
-        table_cells::column(
-            "Driver",
-            "Driver identifies the DRA driver providing the capacity information. A field selector \
-             can be used to list only ResourceSlice objects with a certain driver name.\n\nMust be \
-             a DNS subdomain and should end with a DNS domain owned by the vendor of the driver. \
-             It should use only lower case characters. This field is immutable.",
-        ),
-        table_cells::column(
-            "Pool",
-            "Name is used to identify the pool. For node-local devices, this is often the node \
-             name, but this is not required. A field selector can be used to list only \
-             ResourceSlice objects belonging to a certain pool.\n\nIt must not be longer than 253 \
-             characters and must consist of one or more DNS sub-domains separated by slashes. This \
-             field is immutable.",
-        ),
+        table_cells::column("Node"),
+        table_cells::column("Driver"),
+        table_cells::column("Pool"),
         table_cells::AGE,
     ],
     row: |object, now| {

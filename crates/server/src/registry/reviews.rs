@@ -62,9 +62,9 @@ const fn question(review: ReviewKind) -> Kind {
 }
 
 const fn authentication(type_name: &'static str) -> ServedVersion {
-    ServedVersion { group: "authentication.k8s.io", version: "v1", type_name, convert: None }
+    ServedVersion::new("authentication.k8s.io", "v1", type_name)
 }
 
 const fn authorization(type_name: &'static str) -> ServedVersion {
-    ServedVersion { group: "authorization.k8s.io", version: "v1", type_name, convert: None }
+    ServedVersion::new("authorization.k8s.io", "v1", type_name)
 }

@@ -16,14 +16,8 @@ pub(crate) const KIND: Kind = Kind {
     plural: "runtimeclasses",
     singular: "runtimeclass",
     scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: "node.k8s.io",
-        version: "v1",
-        type_name: "io.k8s.api.node.v1.RuntimeClass",
-        convert: None,
-    }],
-    // Kubernetes looks up the second description in the wrong type and finds none.
-    columns: &[table_cells::NAME, table_cells::column("Handler", ""), table_cells::AGE],
+    served: &[ServedVersion::new("node.k8s.io", "v1", "io.k8s.api.node.v1.RuntimeClass")],
+    columns: &[table_cells::NAME, table_cells::column("Handler"), table_cells::AGE],
     row: |object, now| {
         vec![table_cells::name(object), text(object, "/handler").into(), table_cells::age(object, now)]
     },

@@ -16,29 +16,9 @@ pub(crate) const KIND: Kind = Kind {
     name: "Secret",
     plural: "secrets",
     singular: "secret",
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.Secret",
-        convert: None,
-    }],
-    selectable: &[SelectableField { label: "type", pointers: &["/type"], absent: "" }],
-    columns: &[
-        table_cells::NAME,
-        table_cells::column(
-            "Type",
-            "Used to facilitate programmatic handling of secret data. More info: \
-             https://kubernetes.io/docs/concepts/configuration/secret/#secret-types",
-        ),
-        table_cells::column(
-            "Data",
-            "Data contains the secret data. Each key must consist of alphanumeric characters, '-', \
-             '_' or '.'. The serialized form of the secret data is a base64 encoded string, \
-             representing the arbitrary (possibly non-string) data value here. Described in \
-             https://tools.ietf.org/html/rfc4648#section-4",
-        ),
-        table_cells::AGE,
-    ],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Secret")],
+    selectable: &[SelectableField::new("type", &["/type"])],
+    columns: &[table_cells::NAME, table_cells::column("Type"), table_cells::column("Data"), table_cells::AGE],
     row: |object, now| {
         vec![
             table_cells::name(object),

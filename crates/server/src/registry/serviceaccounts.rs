@@ -12,12 +12,7 @@ pub(crate) const KIND: Kind = Kind {
     plural: "serviceaccounts",
     singular: "serviceaccount",
     short_names: &["sa"],
-    served: &[ServedVersion {
-        group: "",
-        version: "v1",
-        type_name: "io.k8s.api.core.v1.ServiceAccount",
-        convert: None,
-    }],
+    served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.ServiceAccount")],
     subresources: &[Subresource {
         name: "token",
         action: SubresourceAction::Create {
@@ -27,22 +22,7 @@ pub(crate) const KIND: Kind = Kind {
             type_name: "io.k8s.api.authentication.v1.TokenRequest",
         },
     }],
-    columns: &[
-        table_cells::NAME,
-        table_cells::column(
-            "Secrets",
-            "Secrets is a list of the secrets in the same namespace that pods running using this \
-             ServiceAccount are allowed to use. Pods are only limited to this list if this service \
-             account has a \"kubernetes.io/enforce-mountable-secrets\" annotation set to \"true\". \
-             The \"kubernetes.io/enforce-mountable-secrets\" annotation is deprecated since v1.32. \
-             Prefer separate namespaces to isolate access to mounted secrets. This field should not \
-             be used to find auto-generated service account token secrets for use outside of pods. \
-             Instead, tokens can be requested directly using the TokenRequest API, or service \
-             account token secrets can be manually created. More info: \
-             https://kubernetes.io/docs/concepts/configuration/secret",
-        ),
-        table_cells::AGE,
-    ],
+    columns: &[table_cells::NAME, table_cells::column("Secrets"), table_cells::AGE],
     row: |object, now| {
         vec![table_cells::name(object), count(object, "/secrets").into(), table_cells::age(object, now)]
     },

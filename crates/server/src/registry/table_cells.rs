@@ -12,16 +12,18 @@ pub(crate) const NAME: TableColumn = TableColumn {
     name: "Name",
     kind: "string",
     format: "name",
-    description: "Name must be unique within a namespace. Is required when creating resources, \
-        although some resources may allow a client to request the generation of an appropriate \
-        name automatically. Name is primarily intended for creation idempotence and configuration \
-        definition. Cannot be updated. More info: \
-        https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
+    description: Some(
+        "Name must be unique within a namespace. Is required when creating resources, \
+         although some resources may allow a client to request the generation of an appropriate \
+         name automatically. Name is primarily intended for creation idempotence and configuration \
+         definition. Cannot be updated. More info: \
+         https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names",
+    ),
     priority: 0,
 };
 
 /// Column with the object's age.
-pub(crate) const AGE: TableColumn = column(
+pub(crate) const AGE: TableColumn = described(
     "Age",
     "CreationTimestamp is a timestamp representing the server time when this object was created. \
      It is not guaranteed to be set in happens-before order across separate operations. Clients \
@@ -30,9 +32,14 @@ pub(crate) const AGE: TableColumn = column(
      https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata",
 );
 
-/// Creates a string column that is always shown.
-pub(crate) const fn column(name: &'static str, description: &'static str) -> TableColumn {
-    TableColumn { name, kind: "string", format: "", description, priority: 0 }
+/// Creates a string column that is always shown, with the description that Kubernetes has.
+pub(crate) const fn column(name: &'static str) -> TableColumn {
+    TableColumn { name, kind: "string", format: "", description: None, priority: 0 }
+}
+
+/// Creates a string column that is always shown, with its own description.
+pub(crate) const fn described(name: &'static str, description: &'static str) -> TableColumn {
+    TableColumn { description: Some(description), ..column(name) }
 }
 
 /// Returns the column with the priority of `-o wide`.

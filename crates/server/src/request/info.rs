@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_slashes_nul_and_bad_utf8_name_nothing() {
+    fn hidden_slashes_nul_and_invalid_utf8_name_nothing() {
         for path in ["/api/v1/pods/a%2fb", "/api/v1/pods/a%00", "/api/v1/pods/%ff"] {
             assert_eq!(RequestInfo::parse(&Method::GET, path, false, None), Err(InvalidPath), "{path}");
         }

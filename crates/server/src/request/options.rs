@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_mean_what_kubernetes_says_they_mean() {
+    fn resource_versions_have_the_semantics_of_kubernetes() {
         for (query, want) in [
             ("", ResourceVersionMatch::Latest),
             ("resourceVersion=0", ResourceVersionMatch::Any),
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_options_are_reported_in_kubernetes_words() {
+    fn invalid_options_are_reported_with_kubernetes_messages() {
         for (query, watch, words) in [
             ("resourceVersionMatch=Exact", false, "is forbidden unless resourceVersion is provided"),
             ("resourceVersion=0&resourceVersionMatch=Exact", false, "\"exact\" is forbidden for"),

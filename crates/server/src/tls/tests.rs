@@ -1,31 +1,18 @@
-use std::fmt;
-
-use rustls::client::ResolvesClientCert;
-use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
-use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, ClientConnection, ServerConnection, SupportedProtocolVersion};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, SupportedProtocolVersion};
 use rustls_pki_types::ServerName;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, issue,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue,
 };
+use windlass_testkit::{ca_with_validity, random_serial};
 
 use super::*;
 use crate::chain::authn::client_cert::ClientCas;
 use crate::chain::authn::client_cert::tests::version_1;
 
-fn serial() -> Serial {
-    Serial::random(&SystemRandom::new()).unwrap()
-}
-
 fn one_day() -> Validity {
     Validity::lasting(OffsetDateTime::now_utc() - Duration::HOUR, Duration::DAY).unwrap()
-}
-
-fn authority() -> CertificateAuthority {
-    let (subject, key) = (Subject::new("ca", &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, one_day(), key, serial()).unwrap()
 }
 
 fn certificate(
@@ -39,67 +26,9 @@ fn certificate(
         purposes: vec![purpose],
         validity: one_day(),
         public_key: key.public_key(),
-        serial: serial(),
+        serial: random_serial(),
     };
     windlass_pki::Certificate::from_der(&CertificateDer::from(issue(ca, &leaf).unwrap())).unwrap()
-}
-
-/// Presents any certificate; rustls' own resolver validates it first.
-struct FixedCertResolver(Arc<CertifiedKey>);
-
-impl fmt::Debug for FixedCertResolver {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Presents")
-    }
-}
-
-impl ResolvesClientCert for FixedCertResolver {
-    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.clone())
-    }
-
-    fn has_certs(&self) -> bool {
-        true
-    }
-}
-
-/// A verifier that trusts any server certificate.
-#[derive(Debug)]
-struct AnyServerCertVerifier(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for AnyServerCertVerifier {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
 
 /// Returns the certificates that the server sees after a handshake with a client that presents
@@ -109,20 +38,22 @@ fn handshake(
     chain: Vec<CertificateDer<'static>>,
     key: &PrivateKey,
 ) -> Result<Vec<CertificateDer<'static>>, rustls::Error> {
-    let (ca, serving) = (authority(), PrivateKey::generate().unwrap());
+    let (ca, serving) = (ca_with_validity("ca", one_day()), PrivateKey::generate().unwrap());
     let pem = certificate(&ca, &serving, KeyPurpose::ServerAuth).to_pem();
     let server = tls_config(pem.as_bytes(), serving.to_pem().unwrap().as_bytes()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let block = windlass_pki::pem::private_key(key.to_pem().unwrap().as_bytes()).unwrap();
     let der = PrivateKeyDer::try_from(block.contents.to_vec()).unwrap();
     let signer = provider.key_provider.load_private_key(der).unwrap();
-    let presents = Arc::new(CertifiedKey::new(chain, signer));
-    let client = ClientConfig::builder_with_provider(provider.clone())
+    // Presents any certificate; the builder's own resolver validates it first.
+    let presents = SingleCertAndKey::from(CertifiedKey::new(chain, signer));
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.certificate().der().clone()).unwrap();
+    let client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[version])
         .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyServerCertVerifier(provider)))
-        .with_client_cert_resolver(Arc::new(FixedCertResolver(presents)));
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::new(presents));
     let name = ServerName::try_from("localhost").unwrap();
     let mut client = ClientConnection::new(Arc::new(client), name).unwrap();
     let mut server = ServerConnection::new(Arc::new(server)).unwrap();
@@ -142,7 +73,7 @@ fn handshake(
 
 #[test]
 fn certificates_of_all_versions_come_through_the_handshake() {
-    let (ca, key) = (authority(), PrivateKey::generate().unwrap());
+    let (ca, key) = (ca_with_validity("ca", one_day()), PrivateKey::generate().unwrap());
     let new = certificate(&ca, &key, KeyPurpose::ClientAuth).der().clone();
     let old = version_1(&new, &ca);
     let cas = ClientCas::new(&[ca.certificate().der().clone()]).unwrap();

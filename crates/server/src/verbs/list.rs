@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_tokens_are_refused_in_kubernetes_words() {
+    fn invalid_tokens_are_refused_with_kubernetes_messages() {
         let good = |start: &str| write_token(7, start);
         for (token, words) in [
             ("bogus".to_owned(), "illegal base64 data at input byte 4"),

@@ -111,6 +111,15 @@ pub(crate) async fn write(
     if let WriteOperation::Create = operation {
         admission::wait_for_dependencies(call, &object).await;
     }
+    // Held until the commit, which the cache shows before it returns.
+    let _turn = match operation {
+        WriteOperation::Create if call.kind.exclusive_creates => {
+            let turn = call.server.exclusive_creates.lock().await;
+            call.server.catch_up().await?;
+            Some(turn)
+        }
+        WriteOperation::Create | WriteOperation::Replace { .. } => None,
+    };
     let size = operation.size(&object);
     let prepare = || {
         admission::mutate(call, operation.admission(), &mut object)?;

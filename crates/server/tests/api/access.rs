@@ -168,7 +168,7 @@ async fn aggregated_roles_follow_their_parts() {
 }
 
 #[tokio::test]
-async fn nobody_writes_a_role_with_more_than_they_hold() {
+async fn a_role_with_more_permissions_cannot_be_written() {
     let server = TestServer::start().await;
     grant_alice_role_writes(&server).await;
     let (roles, local) = (format!("{RBAC}/clusterroles"), format!("{RBAC}/namespaces/default/roles"));
@@ -308,7 +308,7 @@ async fn aggregation_needs_everything() {
 }
 
 #[tokio::test]
-async fn nobody_binds_a_role_with_more_than_they_hold() {
+async fn a_role_with_more_permissions_cannot_be_bound() {
     let server = TestServer::start().await;
     grant_alice_role_writes(&server).await;
     let wide = rule(&["get"], "", &["secrets"], &[]);
@@ -401,7 +401,7 @@ async fn questions_are_answered_with_the_reason() {
 }
 
 #[tokio::test]
-async fn broken_questions_are_told_so() {
+async fn invalid_reviews_are_rejected_with_the_reason() {
     let server = TestServer::start().await;
     let both =
         json!({"user": "a", "resourceAttributes": {"verb": "get"}, "nonResourceAttributes": {"path": "/x"}});

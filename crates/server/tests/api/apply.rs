@@ -39,7 +39,7 @@ async fn apply_creates_and_then_does_nothing() {
 }
 
 #[tokio::test]
-async fn a_field_of_somebody_else_is_a_conflict_unless_forced() {
+async fn a_field_of_another_manager_is_a_conflict_unless_forced() {
     let server = TestServer::start().await;
     server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v", "mine": "1"}))).await.expect(201);
     let answer = server.patch(&path_with_manager("two"), "apply", &map(json!({"k": "w"}))).await;
@@ -209,7 +209,7 @@ async fn a_dry_run_applies_nothing() {
 }
 
 #[tokio::test]
-async fn records_that_nobody_can_read_do_no_harm() {
+async fn unreadable_managed_fields_do_no_harm() {
     let server = TestServer::start().await;
     server.patch(&path_with_manager("one"), "apply", &map(json!({"k": "v"}))).await.expect(201);
     let path = format!("{MAPS}/a");

@@ -106,7 +106,7 @@ async fn every_request_is_written_down_exactly_once() {
 }
 
 #[tokio::test]
-async fn an_event_says_who_did_what() {
+async fn an_event_records_user_and_action() {
     let watched = AuditedServer::start().await;
     let made = watched
         .server
@@ -158,7 +158,7 @@ async fn an_event_says_who_did_what() {
 }
 
 #[tokio::test]
-async fn refusals_and_failures_are_told_apart() {
+async fn refusals_and_failures_are_distinguished() {
     let gone = format!("{MAPS}/gone");
     for (token, method, path, code, reason, decision) in [
         ("", Method::GET, gone.as_str(), 403, "Forbidden", "forbid"),
@@ -192,7 +192,7 @@ async fn refusals_and_failures_are_told_apart() {
 }
 
 #[tokio::test]
-async fn acting_as_somebody_else_is_said() {
+async fn impersonation_is_audited() {
     let watched = AuditedServer::start().await;
     let ask = watched.server.request(Method::GET, MAPS).header("impersonate-user", "alice");
     let answer = ask.send().await;
@@ -251,7 +251,7 @@ fn pending_body() -> Incoming {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_written_down() {
+async fn a_disconnecting_client_is_audited() {
     let watched = AuditedServer::start().await;
     let asked = watched.server.request(Method::POST, MAPS).header("content-type", "application/json");
     assert!(asked.open_with(pending_body()).now_or_never().is_none());
@@ -370,7 +370,7 @@ async fn failed_secret_patches_are_not_logged() {
 
 /// Public reads are logged only if configured; everything else always is.
 #[tokio::test]
-async fn public_reads_have_a_level_of_their_own() {
+async fn public_reads_have_a_separate_priority_level() {
     for (level, logged) in [(AnonymousReads::None, false), (AnonymousReads::Metadata, true)] {
         let watched = AuditedServer::with(move |setup| {
             setup.audit = std::mem::take(&mut setup.audit).with_anonymous_reads(level);

@@ -6,6 +6,7 @@ mod certificates;
 mod faults;
 mod reviews;
 mod revocation;
+mod revoked_certificates;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,14 +15,15 @@ use http::Method;
 use serde_json::{Value, json};
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    CertificateAuthority, CertificateDer, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject,
-    SystemRandom, Validity, issue,
+    CertificateAuthority, CertificateDer, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue,
 };
 use windlass_server::Clock;
 
 pub use accounts::with_signer;
 
-use windlass_testkit::{MAPS, TestRequest, TestResponse, TestServer, config_map};
+use windlass_testkit::{
+    MAPS, TestRequest, TestResponse, TestServer, ca_with_validity, config_map, random_serial,
+};
 
 const WHO_AM_I: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -57,8 +59,7 @@ async fn with_clock() -> (TestServer, TestClock) {
 }
 
 fn authority(name: &str) -> CertificateAuthority {
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, days(-30, 30), key, serial()).unwrap()
+    ca_with_validity(name, days(-30, 30))
 }
 
 /// Issues a certificate valid for one day.
@@ -79,7 +80,7 @@ fn certificate_for(
         purposes: vec![purpose],
         validity,
         public_key: key.public_key(),
-        serial: serial(),
+        serial: random_serial(),
     };
     issue(ca, &leaf).unwrap().into()
 }
@@ -87,10 +88,6 @@ fn certificate_for(
 fn days(from: i64, until: i64) -> Validity {
     let now = OffsetDateTime::now_utc();
     Validity::new(now + Duration::days(from), now + Duration::days(until)).unwrap()
-}
-
-fn serial() -> Serial {
-    Serial::random(&SystemRandom::new()).unwrap()
 }
 
 /// Returns a SelfSubjectReview request without credentials.

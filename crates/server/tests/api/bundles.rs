@@ -37,7 +37,7 @@ async fn it_is_discovered_and_explained() {
 }
 
 #[tokio::test]
-async fn defaults_are_set_and_the_status_has_a_door_of_its_own() {
+async fn defaults_are_set_and_status_is_a_subresource() {
     let server = TestServer::start().await;
     let formats = json!({"jks": {"key": "j"}, "pkcs12": {"key": "p"}});
     let target = json!({"configMap": {"key": "k"}, "additionalFormats": formats});

@@ -68,7 +68,7 @@ fn older_pod_request(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_request_says_who_made_it() {
+async fn a_request_records_its_requester() {
     let server = TestServer::start().await;
     let mut body = signing_request("r");
     body["spec"]["username"] = json!("mallory");
@@ -266,7 +266,7 @@ async fn warnings_come_with_failures_too() {
 }
 
 #[tokio::test]
-async fn a_feature_that_is_off_hides_its_kind_and_loses_nothing() {
+async fn a_disabled_feature_hides_its_kind_and_keeps_its_objects() {
     for (feature, path, plural, body) in [
         ("ClusterTrustBundle", BUNDLES.to_owned(), "clustertrustbundles", bundle("a")),
         ("PodCertificateRequest", pod_requests("v1"), "podcertificaterequests", pod_request("a")),

@@ -203,7 +203,7 @@ async fn a_write_knows_what_another_server_deleted() {
 }
 
 #[tokio::test]
-async fn a_dry_run_looks_at_the_newest_state() {
+async fn a_dry_run_reads_the_newest_state() {
     let (prompt, late, _dir) = prompt_and_delayed_servers().await;
     prompt.post(MAPS, &config_map("there")).await.expect(201);
     late.post(&format!("{MAPS}?dryRun=All"), &config_map("there")).await.expect(409);

@@ -54,7 +54,7 @@ async fn preconditions_hold_or_nothing_happens() {
 }
 
 #[tokio::test]
-async fn finalizers_are_waited_for() {
+async fn finalizers_are_awaited() {
     let server = TestServer::start().await;
     let mut body = config_map("a");
     body["metadata"]["finalizers"] = json!(["example.com/f"]);
@@ -203,7 +203,7 @@ async fn a_namespace_that_is_being_deleted_has_no_period_of_grace() {
 }
 
 #[tokio::test]
-async fn a_grace_beyond_all_time_is_no_trouble() {
+async fn a_grace_period_beyond_the_time_range_is_accepted() {
     let server = TestServer::start().await;
     let mut body = pod("p");
     body["spec"]["nodeName"] = json!("n");
@@ -250,7 +250,7 @@ async fn collections_are_deleted_as_selected() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_when_it_is_finalized() {
+async fn a_namespace_is_deleted_when_it_is_finalized() {
     let server = TestServer::start().await;
     let path = "/api/v1/namespaces/x";
     let made = server.post("/api/v1/namespaces", &json!({"metadata": {"name": "x"}})).await;

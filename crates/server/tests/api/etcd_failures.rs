@@ -15,7 +15,7 @@ use windlass_testkit::{MAPS, TestServer, config_map, names};
 
 /// Writes fail with 503 and are counted, reads continue, and writes recover with free space.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_on_a_full_etcd_says_so() {
+async fn a_server_reports_a_full_etcd() {
     let etcd = TestEtcd::start_with(&["--quota-backend-bytes=12000000"]);
     let server = TestServer::start_on_store(etcd.open()).await;
     let large = |n: usize| {

@@ -7,13 +7,13 @@ use std::time::Instant;
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, issue, pem,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue, pem,
 };
 use windlass_store::{
     Error, EtcdOptions, EtcdStore, EtcdTlsFiles, KeyChange, Store, WritePrecondition, WriteRequest,
 };
 use windlass_testkit::etcd::{EtcdCluster, MemberAddress};
+use windlass_testkit::{ca_with_validity, random_serial};
 
 /// A CA and a directory for its certificates.
 struct TlsFiles {
@@ -23,9 +23,8 @@ struct TlsFiles {
 
 impl TlsFiles {
     fn new(name: &str) -> TlsFiles {
-        let (subject, key) = (Subject::new(name, &[]).unwrap(), key());
-        let authority = CertificateAuthority::self_signed(&subject, validity(), key, serial()).unwrap();
-        let files = TlsFiles { authority, dir: tempfile::tempdir().unwrap() };
+        let files =
+            TlsFiles { authority: ca_with_validity(name, validity()), dir: tempfile::tempdir().unwrap() };
         let certificate = files.authority.certificate().der().to_vec();
         fs::write(files.path("ca.crt"), pem::encode_certificates([&certificate[..]])).unwrap();
         files
@@ -49,7 +48,7 @@ impl TlsFiles {
             purposes: vec![KeyPurpose::ServerAuth, KeyPurpose::ClientAuth],
             validity: validity(),
             public_key: key.public_key(),
-            serial: serial(),
+            serial: random_serial(),
         };
         let certificate = issue(&self.authority, &leaf).unwrap();
         let (cert, secret) = (self.path(&format!("{name}.crt")), self.path(&format!("{name}.key")));
@@ -61,10 +60,6 @@ impl TlsFiles {
 
 fn key() -> PrivateKey {
     PrivateKey::generate().unwrap()
-}
-
-fn serial() -> Serial {
-    Serial::random(&SystemRandom::new()).unwrap()
 }
 
 fn validity() -> Validity {
@@ -104,7 +99,7 @@ async fn commit_at_last(store: &EtcdStore, write: WriteRequest) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_who_has_the_right_certificates_gets_in() {
+async fn only_clients_with_valid_certificates_connect() {
     let (files, strange) = (TlsFiles::new("one"), TlsFiles::new("other"));
     let place = MemberAddress::on_loopback("https").unwrap();
     let (address, named) = (place.client.clone(), place.client.replace("127.0.0.1", "localhost"));

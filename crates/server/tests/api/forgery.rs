@@ -297,7 +297,7 @@ async fn nothing_is_forged_in_a_new_object() {
 
 /// Nobody can request a certificate of the group with all permissions, in any way.
 #[tokio::test]
-async fn nobody_asks_for_masters() {
+async fn system_masters_cannot_be_requested() {
     let server = server().await;
     let pem = STANDARD.encode(include_bytes!("conformance/fixtures/csr-masters.pem"));
     let collection = "/apis/certificates.k8s.io/v1/certificatesigningrequests";

@@ -230,7 +230,7 @@ async fn the_version_and_its_match_choose_the_state() {
 }
 
 #[tokio::test]
-async fn an_exact_version_goes_on_in_pages() {
+async fn an_exact_version_is_continued_in_pages() {
     let server = with_maps(5).await;
     let at = server.revision();
     server.delete(&format!("{MAPS}/m04")).await.expect(200);
@@ -242,7 +242,7 @@ async fn an_exact_version_goes_on_in_pages() {
 }
 
 #[tokio::test]
-async fn a_version_still_to_come_is_waited_for() {
+async fn a_version_still_to_come_is_awaited() {
     let server = with_maps(1).await;
     let next = server.revision() + 1;
     let path = format!("{MAPS}?resourceVersion={next}");

@@ -40,6 +40,7 @@ mod policy;
 mod protobuf;
 mod replicas;
 mod replicas_access;
+mod signers;
 mod transport;
 mod views;
 mod watches;

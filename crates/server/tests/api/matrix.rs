@@ -7,6 +7,7 @@
 mod callers;
 mod certificates;
 mod requests;
+mod signers;
 
 use std::fmt::Write as _;
 

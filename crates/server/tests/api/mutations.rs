@@ -288,7 +288,7 @@ impl TestRng {
 }
 
 #[tokio::test]
-async fn a_token_is_for_the_account_it_is_asked_of() {
+async fn a_token_is_issued_for_the_account_of_the_path() {
     let server = TestServer::start().await;
     let accounts = "/api/v1/namespaces/default/serviceaccounts";
     let made = server.post(accounts, &json!({"metadata": {"name": "build"}})).await.expect(201);

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use windlass_testkit::{MAPS, PODS, TestServer, config_map, pod, version};
 
 #[tokio::test]
-async fn a_dry_run_goes_all_the_way_and_stores_nothing() {
+async fn a_dry_run_runs_every_stage_and_stores_nothing() {
     let server = TestServer::start().await;
     let made = server.post(MAPS, &config_map("a")).await.expect(201);
     server.post(PODS, &pod("p")).await.expect(201);
@@ -57,7 +57,7 @@ async fn a_dry_run_goes_all_the_way_and_stores_nothing() {
 }
 
 #[tokio::test]
-async fn fields_nobody_knows_are_ignored_told_of_or_refused() {
+async fn unknown_fields_are_ignored_warned_about_or_rejected() {
     let server = TestServer::start().await;
     let odd = r#"{"metadata":{"generateName":"x-","oops":1},"data":{"k":"v","k":"w"},"extra":{}}"#;
     let yaml = "metadata: {generateName: x-, oops: 1}\ndata:\n  k: v\n  k: w\nextra: {}\n";
@@ -221,7 +221,7 @@ async fn bodies_come_in_three_forms() {
 }
 
 #[tokio::test]
-async fn yaml_goes_in_and_out() {
+async fn yaml_is_accepted_and_returned() {
     let server = TestServer::start().await;
     let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yml\ndata:\n  text: |\n    one\n    two\n  number: \"7\"\n  word: \"yes\"\n";
     let asked = server.request(Method::POST, MAPS).header("content-type", "application/yaml");
@@ -270,7 +270,7 @@ async fn a_head_is_answered_as_a_get() {
 }
 
 #[tokio::test]
-async fn nobody_is_told_nothing() {
+async fn rejected_requests_reveal_nothing() {
     let server = TestServer::start().await;
     let answer = server.request(Method::GET, MAPS).anonymous().send().await;
     answer.fails(403, "Forbidden");

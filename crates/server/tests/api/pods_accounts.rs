@@ -124,7 +124,7 @@ async fn volumes_are_added_only_where_they_are_needed() {
 }
 
 #[tokio::test]
-async fn pull_secrets_come_from_the_account_unless_the_pod_has_some() {
+async fn pull_secrets_default_to_those_of_the_account() {
     let server = bare_server().await;
     let account =
         json!({"metadata": {"name": "default"}, "imagePullSecrets": [{"name": "a"}, {"name": "b"}]});
@@ -174,7 +174,7 @@ async fn the_default_account_is_not_waited_for_for_ever() {
 }
 
 #[tokio::test]
-async fn mirror_pods_are_left_alone_and_refer_to_nothing() {
+async fn mirror_pods_are_skipped_and_refer_to_nothing() {
     let server = server().await;
     let mirror = |name: &str| {
         let mut pod = pod(name);

@@ -51,7 +51,7 @@ async fn the_defaults_are_there() {
             found += 1;
         }
     }
-    assert_eq!(found, 78);
+    assert_eq!(found, 83);
     assert!(server.server.policy.is_applied());
     let ready = server.get("/readyz?verbose").await;
     let ready = String::from_utf8_lossy(&ready.body).into_owned();
@@ -59,7 +59,7 @@ async fn the_defaults_are_there() {
 }
 
 #[tokio::test]
-async fn roles_say_what_kubernetes_has_them_say() {
+async fn default_roles_match_kubernetes() {
     let server = TestServer::start().await;
     let role = server.get(&cluster_role("system:discovery")).await.expect(200);
     let paths = [
@@ -153,7 +153,7 @@ async fn autoupdate_false_is_respected() {
 }
 
 #[tokio::test]
-async fn a_binding_of_another_role_is_made_anew() {
+async fn a_binding_of_another_role_is_recreated() {
     let server = TestServer::start().await;
     let path = cluster_binding("system:monitoring");
     let right = server.get(&path).await.expect(200);
@@ -210,7 +210,7 @@ async fn bindings_get_their_groups_and_keep_their_role() {
 }
 
 #[tokio::test]
-async fn a_server_without_the_policy_is_not_ready_and_goes_on_trying() {
+async fn a_server_without_the_policy_is_not_ready_and_retries() {
     let dir = tempfile::tempdir().unwrap();
     let (_down, shutdown) = watch::channel(false);
     let failing = Arc::new(AtomicBool::new(true));

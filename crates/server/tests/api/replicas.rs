@@ -53,7 +53,7 @@ async fn a_client_may_move_between_servers() {
 
 /// The feed restarts: reads show the new state, and watches end because they missed changes.
 #[tokio::test]
-async fn watches_end_when_the_feed_begins_anew() {
+async fn watches_end_when_the_feed_resyncs() {
     let server = TestServer::start().await;
     for name in ["goes", "stays"] {
         server.post(MAPS, &config_map(name)).await.expect(201);
@@ -87,7 +87,7 @@ async fn watches_end_when_the_feed_begins_anew() {
 
 /// Requests that need etcd fail while it is unavailable; those served from the cache succeed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_without_its_etcd_says_so() {
+async fn a_server_reports_an_unreachable_etcd() {
     let mut etcd = TestEtcd::start();
     let server = TestServer::start_on_store(etcd.open_hasty()).await;
     server.post(MAPS, &config_map("a")).await.expect(201);

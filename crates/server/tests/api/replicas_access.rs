@@ -77,7 +77,7 @@ fn token(round: usize) -> (Value, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_is_good_at_every_server_once_it_is_made() {
+async fn a_new_token_is_valid_at_every_server() {
     let etcd = TestEtcd::start();
     let [a, b] = pair(&etcd).await;
     for round in 0..ROUNDS {

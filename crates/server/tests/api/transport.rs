@@ -229,7 +229,7 @@ async fn a_stream_that_is_not_read_is_reset_and_its_neighbours_stay() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_read_is_not_reset_however_long_it_takes() {
+async fn a_slowly_read_stream_is_not_reset() {
     let transport = TransportServer::with(|d| d.unread = Duration::from_millis(400)).await;
     for name in 0..4 {
         let map = json!({"metadata": {"name": format!("m-{name}")}, "data": {"k": "x".repeat(100_000)}});
@@ -361,7 +361,7 @@ async fn connections_beyond_the_limit_replace_idle_unauthenticated_ones() {
 
 /// A client that ignores the shutdown of its connection is disconnected.
 #[tokio::test]
-async fn a_client_that_does_not_leave_is_cut_off() {
+async fn a_client_that_does_not_close_is_disconnected() {
     let transport = TransportServer::with(|d| d.closing = Duration::from_millis(200)).await;
     let mut stream = transport.connect_tls().await;
     // The preface, empty settings, and nothing after the responses: no acknowledgement of a ping.

@@ -49,7 +49,7 @@ async fn tables_have_a_row_for_each_object() {
 }
 
 #[tokio::test]
-async fn the_row_of_a_pod_that_ended_says_so() {
+async fn the_row_of_a_completed_pod_shows_its_state() {
     let server = TestServer::start().await;
     server.post(PODS, &pod("p")).await.expect(201);
     let path = format!("{PODS}/p");
@@ -99,7 +99,7 @@ async fn every_kind_has_as_many_cells_as_columns() {
 }
 
 #[tokio::test]
-async fn metadata_comes_alone() {
+async fn metadata_is_returned_without_the_object() {
     let server = TestServer::start().await;
     let made = server.post(MAPS, &config_map("a")).await.expect(201);
     let one = view(&server, &format!("{MAPS}/a"), "PartialObjectMetadata", "v1").await;
@@ -154,7 +154,7 @@ async fn the_root_names_every_path() {
 }
 
 #[tokio::test]
-async fn unknown_media_types_are_told_as_kubernetes_tells_them() {
+async fn unknown_media_types_are_rejected_as_in_kubernetes() {
     let server = TestServer::start().await;
     let body = server
         .request(http::Method::POST, "/api/v1/namespaces")

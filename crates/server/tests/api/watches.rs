@@ -13,7 +13,7 @@ fn labelled(name: &str, color: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_watch_begins_where_it_is_told_to() {
+async fn a_watch_starts_at_the_requested_revision() {
     let server = TestServer::start().await;
     let first = server.post(MAPS, &config_map("a")).await.expect(201);
     server.post(MAPS, &config_map("b")).await.expect(201);
@@ -33,7 +33,7 @@ async fn a_watch_begins_where_it_is_told_to() {
 }
 
 #[tokio::test]
-async fn changes_are_told_in_order() {
+async fn changes_are_delivered_in_order() {
     let server = TestServer::start().await;
     let mut watch = server.watch(&format!("{MAPS}?watch=true")).await;
     assert!(watch.has_no_event());
@@ -225,7 +225,7 @@ async fn a_version_from_before_the_history_is_an_error_event() {
 }
 
 #[tokio::test]
-async fn watches_go_on_across_a_restart() {
+async fn watches_continue_across_a_restart() {
     let server = TestServer::start().await;
     let at = server.revision();
     server.post(MAPS, &labelled("a", "red")).await.expect(201);
@@ -246,7 +246,7 @@ async fn watches_go_on_across_a_restart() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_comes_back_misses_nothing_and_hears_nothing_twice() {
+async fn a_reconnecting_watcher_gets_every_event_once() {
     let server = TestServer::start().await;
     let start = server.revision();
     let mut wanted = Vec::new();
@@ -283,7 +283,7 @@ async fn a_watcher_that_comes_back_misses_nothing_and_hears_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_watcher_too_slow_is_told_and_nobody_else_suffers() {
+async fn a_slow_watcher_is_closed_and_others_are_not_delayed() {
     let server = TestServer::start().await;
     let mut slow = server.watch(&format!("{MAPS}?watch=1")).await;
     let mut quick = server.watch(&format!("{MAPS}?watch=1")).await;

@@ -67,7 +67,7 @@ fn append_all(file: &mut LogFile, lines: &[&str]) -> (usize, Option<io::Error>) 
 }
 
 #[test]
-fn full_files_are_put_aside_under_their_time() {
+fn full_files_are_rotated_with_a_timestamp() {
     let bench = LogFileFixture::new();
     let mut file = bench.open(10, LogRotation::default());
     append(&mut file, &["one1\n", "two2\n"]);
@@ -120,7 +120,7 @@ fn as_many_are_kept_as_wanted() {
 }
 
 #[test]
-fn old_ones_go() {
+fn old_entries_are_removed() {
     let bench = LogFileFixture::new();
     let rotation = LogRotation { max_age_days: 2, ..LogRotation::default() };
     let mut file = bench.open(5, rotation);
@@ -137,7 +137,7 @@ fn old_ones_go() {
 }
 
 #[test]
-fn a_file_that_was_moved_away_is_made_again() {
+fn a_file_that_was_moved_away_is_recreated() {
     let bench = LogFileFixture::new();
     let mut file = bench.open(1000, LogRotation::default());
     append(&mut file, &["before\n"]);
@@ -150,7 +150,7 @@ fn a_file_that_was_moved_away_is_made_again() {
 }
 
 #[test]
-fn a_start_goes_on_where_the_last_one_stopped() {
+fn a_restart_appends_to_the_log() {
     let bench = LogFileFixture::new();
     fs::write(bench.path(), "whole\nhal").unwrap();
     let mut file = bench.open(1000, LogRotation::default());

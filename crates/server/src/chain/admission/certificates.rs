@@ -1,5 +1,5 @@
 //! CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may approve or
-//! sign a certificate signing request, and which subjects nobody may request.
+//! sign a certificate signing request, and which subjects may not be requested.
 
 use serde_json::Value;
 use windlass_api::field::quote;

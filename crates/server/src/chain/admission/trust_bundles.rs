@@ -58,7 +58,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn garbage_collection_needs_no_right_to_attest() {
+    fn garbage_collection_needs_no_permission_to_attest() {
         let old = json!({"metadata": {"name": "a"}, "spec": {"trustBundle": "x"}});
         for (new, housekeeping) in [
             (json!({"metadata": {"name": "a", "finalizers": ["f"]}, "spec": {"trustBundle": "x"}}), true),

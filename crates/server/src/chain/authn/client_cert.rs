@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter, KeyUsage, RawPublicKeyEntity};
 use windlass_pki::{Certificate, KeyPurpose};
 
+use super::revocation::{ChainRevocation, revocation_name};
 use crate::limits;
 use crate::user::User;
 
@@ -39,6 +40,8 @@ pub enum ClientCertError {
     Nameless,
     #[error("certificate does not have exactly one user identifier")]
     UserId,
+    #[error("certificate or one of its intermediates is revoked")]
+    Revoked,
     #[error("certificate is not that of a front proxy")]
     NoProxy,
     #[error("front proxy headers are not UTF-8")]
@@ -63,6 +66,8 @@ pub struct VerifiedClientCert {
     pub user: Result<Arc<User>, ClientCertError>,
     /// Earliest expiry of all certificates in the chain.
     pub until: OffsetDateTime,
+    /// Which revocations would revoke the chain.
+    pub(super) revocation: ChainRevocation,
 }
 
 impl ClientCas {
@@ -84,6 +89,11 @@ impl ClientCas {
     /// Returns true if no CA is trusted.
     pub fn is_empty(&self) -> bool {
         self.anchors.is_empty()
+    }
+
+    /// Returns true if the key of a CA has this identity.
+    pub(crate) fn has_authority(&self, id: &str) -> bool {
+        self.anchors.iter().any(|ca| ca.certificate.authority_id() == id)
     }
 
     /// Returns true if both sets trust a common CA. Every client would then be a front proxy,
@@ -121,15 +131,22 @@ impl ClientCas {
             .map_err(ClientCertError::Untrusted)?;
         let facts = Certificate::from_der(leaf).map_err(|_| ClientCertError::Unreadable)?;
         let mut until = facts.validity().not_after();
+        // The path leads from the issuer of the leaf to the anchor. Identities of issuers come from
+        // their verified certificates.
+        let (mut serial, mut revocations) = (facts.serial_hex(), Vec::new());
         for between in path.intermediate_certificates() {
             let between = Certificate::from_der(&between.der()).map_err(|_| ClientCertError::Unreadable)?;
             until = until.min(between.validity().not_after());
+            revocations.push(revocation_name(&between, &serial));
+            serial = between.serial_hex();
         }
         for ca in current.filter(|ca| ca.anchor == *path.anchor()) {
             until = until.min(ca.certificate.validity().not_after());
+            revocations.push(revocation_name(&ca.certificate, &serial));
         }
         let common_name = facts.common_name().unwrap_or_default().to_owned();
-        Ok(VerifiedClientCert { common_name, user: user(&facts), until })
+        let revocation = ChainRevocation::new(revocations);
+        Ok(VerifiedClientCert { common_name, user: user(&facts), until, revocation })
     }
 
     /// Verifies a version 1 or 2 certificate, which webpki rejects. Go accepts them, and `openssl
@@ -152,7 +169,9 @@ impl ClientCas {
         let issuer = current.find(|ca| ca.has_issued(&facts)).ok_or(ClientCertError::OldIssuer)?;
         let until = facts.validity().not_after().min(issuer.certificate.validity().not_after());
         let common_name = facts.common_name().unwrap_or_default().to_owned();
-        Ok(VerifiedClientCert { common_name, user: user(&facts), until })
+        let name = revocation_name(&issuer.certificate, &facts.serial_hex());
+        let revocation = ChainRevocation::new(vec![name]);
+        Ok(VerifiedClientCert { common_name, user: user(&facts), until, revocation })
     }
 }
 

@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 use time::OffsetDateTime;
 
 use super::client_cert::{ClientCas, ClientCertError};
+use super::revocation::RevocationChecker;
 use crate::peer::Peer;
 use crate::user::{AUTHENTICATED, UNAUTHENTICATED, User};
 
@@ -47,6 +48,7 @@ impl FrontProxy {
     /// Authenticates the forwarded user; `None` without proxy headers.
     pub fn identify(
         &self,
+        revocations: &RevocationChecker,
         peer: &Peer,
         headers: &HeaderMap,
         now: OffsetDateTime,
@@ -58,6 +60,7 @@ impl FrontProxy {
             return Ok(None);
         }
         let Some(certificate) = peer.certificate(&cas, now)? else { return Ok(None) };
+        revocations.check(&certificate)?;
         let known = |allowed: &String| *allowed == certificate.common_name;
         if !self.allowed_names.is_empty() && !self.allowed_names.iter().any(known) {
             return Err(ClientCertError::NoProxy);

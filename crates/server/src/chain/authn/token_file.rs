@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_token_file_names_the_line() {
+    fn an_invalid_token_file_names_the_line() {
         for (text, words) in [
             ("a,b,c\nx,y", "line 2: a line needs"),
             (",b,c", "line 1: the token is empty"),

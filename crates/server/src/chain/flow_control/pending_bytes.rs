@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_their_own_bound_and_nobody_is_remembered() {
+    fn each_user_has_a_separate_limit_and_idle_users_are_forgotten() {
         let pending = PendingBytes::new(100);
         let large = pending.try_charge("alice", 1000);
         assert!(large.is_some(), "a single response is always possible");

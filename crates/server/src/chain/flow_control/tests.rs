@@ -43,7 +43,7 @@ fn saturated() -> (FlowController, Vec<RequestSeat>) {
 }
 
 #[tokio::test]
-async fn leases_nodes_and_health_go_on_when_everything_else_waits() {
+async fn leases_nodes_and_health_are_served_when_other_requests_wait() {
     let (flow, held) = saturated();
     let admin = user("admin", MASTERS);
     let ordinary = flow_request(&admin, Method::POST, MAPS);

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_user_has_their_own_bound_and_nobody_is_remembered() {
+    fn each_user_has_a_separate_limit_and_idle_users_are_forgotten() {
         let watches = WatchLimiter::new(2);
         let (first, second) = (watches.open("alice"), watches.open("alice"));
         assert!(first.is_some() && second.is_some());

@@ -187,8 +187,8 @@ impl ImpersonationMode {
 /// Returns true if the caller is a service account whose token names `node`.
 fn runs_on(caller: &User, node: &str) -> bool {
     let account = matches!(UserKind::from_name(&caller.name), UserKind::Account { .. });
-    let told = caller.extra.get(NODE_NAME).map(Vec::as_slice);
-    account && matches!(told, Some([only]) if only == node)
+    let node_names = caller.extra.get(NODE_NAME).map(Vec::as_slice);
+    account && matches!(node_names, Some([only]) if only == node)
 }
 
 /// Removes the node from the caller of an associated node: permissions must not depend on the node.

@@ -210,7 +210,7 @@ const CASES: &[ImpersonationCase] = &[
 ];
 
 #[test]
-fn every_right_is_enough_with_the_others_and_none_can_be_missing() {
+fn every_permission_is_required() {
     for case in CASES {
         let caller = (case.caller)();
         let ask = |rights: &[&str]| outcome(&caller, case.path, case.headers, rights);
@@ -225,7 +225,7 @@ fn every_right_is_enough_with_the_others_and_none_can_be_missing() {
 }
 
 #[test]
-fn uid_and_extra_are_those_asked_for() {
+fn uid_and_extra_are_those_requested() {
     let case = &CASES[1];
     let user = outcome(&alice(), case.path, case.headers, case.rights).unwrap();
     assert_eq!(user.uid, "7");
@@ -233,7 +233,7 @@ fn uid_and_extra_are_those_asked_for() {
 }
 
 #[test]
-fn the_first_refusal_is_told() {
+fn the_first_refusal_is_reported() {
     let who = "User \"alice\" cannot";
     let on = "resource \"pods\" in API group \"\" in the namespace \"ns\"";
     for (headers, rights, want) in [

@@ -56,11 +56,11 @@ fn in_namespaces_and_alone() {
 }
 
 #[test]
-fn bad_lines_are_reported() {
+fn invalid_lines_are_reported() {
     let table = [
         ("  events", "line 1: a line before any role"),
         ("rule r", "line 1: neither a role nor a binding"),
-        ("role r\n  to", "line 2: not somebody"),
+        ("role r\n  to", "line 2: not a user, group, account or nobody"),
         ("role r\n  to account a", "line 2: an account has a namespace"),
         ("role r\n  get core", "line 2: not a rule"),
         ("role r\n  get core b,a", "line 2: a list is not sorted, or has something twice"),

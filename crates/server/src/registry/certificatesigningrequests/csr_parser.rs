@@ -11,7 +11,7 @@ use crate::registry::object_fields::{bytes, text};
 /// Result of parsing `spec.request`; the signature is not verified.
 pub(crate) type ParsedCsr = Arc<Result<CertificateRequest, RequestError>>;
 
-/// Parses `spec.request` for the first stage that asks and gives the same result to those that follow: node restriction,
+/// Parses `spec.request` for the first stage that needs it and gives the same result to those that follow: node restriction,
 /// validation and subject restriction all judge one parsed value. Each HTTP request has its own parser.
 #[derive(Default)]
 pub(crate) struct CsrParser {

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lifetime_is_honored_if_it_is_about_what_was_asked_for() {
+    fn a_lifetime_is_honored_if_it_is_close_to_the_requested_one() {
         let hours = Duration::hours;
         let minutes = Duration::minutes;
         for (asked, got, want) in [

@@ -177,7 +177,7 @@ fn values_accepted_by_older_servers_may_stay() {
 }
 
 #[test]
-fn the_server_says_who_asks() {
+fn the_server_records_the_requester() {
     let mut request = with("/spec/username", json!("mallory"));
     request["spec"]["extra"] = json!({"a": ["b"]});
     request["status"] = json!({"conditions": [condition("Approved")], "certificate": "eA=="});
@@ -207,7 +207,7 @@ fn a_plain_update_changes_metadata_only() {
 }
 
 #[test]
-fn each_door_opens_to_its_own_changes() {
+fn each_subresource_permits_its_own_changes() {
     let forbidden = |what: &str| format!("status.conditions: Forbidden: updates may not {what}");
     let remove = |kind: &str| forbidden(&format!("remove a condition of type \"{kind}\""));
     let add = |kind: &str| forbidden(&format!("add a condition of type \"{kind}\""));
@@ -315,7 +315,7 @@ fn conditions_get_the_times_they_lack() {
 }
 
 #[test]
-fn rows_say_where_requests_stand() {
+fn rows_show_the_state_of_requests() {
     let cases: &[(&[&str], bool, &str)] = &[
         (&[], false, "Pending"),
         (&["Approved"], false, "Approved"),
@@ -343,7 +343,7 @@ fn rows_say_where_requests_stand() {
 }
 
 #[test]
-fn lifetimes_that_were_asked_for_are_counted_once() {
+fn requested_lifetimes_are_counted_once() {
     // The certificate is valid for thirty years.
     let asked = |seconds: i64, signer: &str| {
         let mut request = with("/spec/expirationSeconds", json!(seconds));

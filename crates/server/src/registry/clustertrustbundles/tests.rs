@@ -116,7 +116,7 @@ fn a_change_keeps_the_signer_and_parses_what_is_new() {
         ]
     );
     let told = change_refusals(&KIND, &bundle("a", "e.com/s", pem), &bundle("a", "", pem));
-    assert_eq!(told.len(), 2, "a bundle of nobody cannot become a signer's: {told:?}");
+    assert_eq!(told.len(), 2, "a bundle without a signer cannot get one: {told:?}");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn namespaces_agree() {
 }
 
 #[test]
-fn events_with_a_time_say_who_did_what() {
+fn events_with_a_time_record_controller_and_action() {
     assert_eq!(refusals(&KIND, &stored()), Vec::<String>::new());
     let event = with(
         stored(),

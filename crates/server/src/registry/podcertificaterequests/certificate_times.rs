@@ -78,8 +78,8 @@ impl CertificateTimes {
         } else if lifetime < SHORTEST {
             "leaf certificate lifetime must be >= 1 hour".to_owned()
         } else if lifetime > Duration::seconds(self.max_seconds) {
-            let longest = self.max_seconds;
-            format!("leaf certificate lifetime must be <= spec.maxExpirationSeconds ({longest})")
+            let max_seconds = self.max_seconds;
+            format!("leaf certificate lifetime must be <= spec.maxExpirationSeconds ({max_seconds})")
         } else {
             return;
         };

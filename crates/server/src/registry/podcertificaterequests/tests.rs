@@ -490,7 +490,7 @@ fn an_issued_status_agrees_with_its_certificate() {
 }
 
 #[test]
-fn rows_say_what_became_of_requests() {
+fn rows_show_the_outcome_of_requests() {
     let mut request = request();
     let row =
         |state: &str, notes: &str| json!(["r", "p", "default", "node-1", "example.com/pods", state, notes]);

@@ -38,10 +38,10 @@ pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     let Some(seconds) = integer(request, "/spec/maxExpirationSeconds") else {
         return errors.required(&path, "must be set");
     };
-    let longest =
+    let max_seconds =
         if signer_name::is_kubernetes(signer) { LONGEST_SECONDS_OF_KUBERNETES } else { LONGEST_SECONDS };
-    if !(SHORTEST_SECONDS..=longest).contains(&seconds) {
-        let words = format!("must be in the range [{SHORTEST_SECONDS}, {longest}]");
+    if !(SHORTEST_SECONDS..=max_seconds).contains(&seconds) {
+        let words = format!("must be in the range [{SHORTEST_SECONDS}, {max_seconds}]");
         errors.invalid(&path, &json!(seconds), &words);
     }
     if let Some(material) = KeyMaterial::from_request(request, errors) {

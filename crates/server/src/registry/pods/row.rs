@@ -203,7 +203,7 @@ mod tests {
     const NOW: OffsetDateTime = time::macros::datetime!(2026-01-01 01:00 UTC);
 
     #[test]
-    fn the_status_says_what_matters_most() {
+    fn the_status_shows_the_most_important_problem() {
         let cases = [
             (json!({"status": {"phase": "Pending"}}), "0/1", "Pending", "0"),
             (json!({"status": {"phase": "Failed", "reason": "Evicted"}}), "0/1", "Evicted", "0"),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_cells_say_where_it_is() {
+    fn wide_cells_show_the_location() {
         let pod = json!({
             "metadata": {"name": "p", "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"nodeName": "n", "readinessGates": [{"conditionType": "a/b"}, {"conditionType": "c"}]},

@@ -153,7 +153,7 @@ fn a_token_has_a_greatest_length() {
 }
 
 #[test]
-fn tokens_go_with_the_key_that_vouched_for_them() {
+fn tokens_become_invalid_with_their_signing_key() {
     let (old, new) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
     let verifier = verifier(&[&old]);
     let token = forged(&old, &json!({"alg": "ES256"}), &claims());

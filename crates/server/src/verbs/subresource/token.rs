@@ -20,7 +20,7 @@ const KIND: &str = "TokenRequest";
 
 /// Kubernetes' limits on a token's lifetime, in seconds.
 const SHORTEST: i64 = 10 * 60;
-const LONGEST: i64 = 1 << 32;
+const MAX_EXPIRATION_SECONDS: i64 = 1 << 32;
 const DEFAULT: i64 = 60 * 60;
 
 /// Issues a token for the service account of the path.
@@ -129,7 +129,7 @@ fn check_lifetime(seconds: i64) -> Result<(), Error> {
         let why = "may not specify a duration less than 10 minutes";
         errors.invalid(&at, &json!(seconds), why);
     }
-    if seconds > LONGEST {
+    if seconds > MAX_EXPIRATION_SECONDS {
         let why = "may not specify a duration larger than 2^32 seconds";
         errors.invalid(&at, &json!(seconds), why);
     }

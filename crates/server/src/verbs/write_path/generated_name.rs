@@ -9,7 +9,7 @@ use super::metadata_mut;
 /// Kubernetes' characters of generated names: no vowels, and none that look alike.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
-const LONGEST: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 /// Whether the server has to name the object.
 pub(super) fn is_needed(object: &Value) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn assign(object: &mut Value) {
 
 /// Returns a random name that begins with `base`, cut to the length of a DNS label.
 pub(crate) fn generate_name(base: &str) -> String {
-    let mut end = base.len().min(LONGEST - SUFFIX);
+    let mut end = base.len().min(MAX_NAME_BYTES - SUFFIX);
     while !base.is_char_boundary(end) {
         end -= 1;
     }

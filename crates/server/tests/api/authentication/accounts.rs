@@ -37,7 +37,7 @@ pub async fn with_signer() -> (TestServer, TokenSigner) {
 }
 
 #[tokio::test]
-async fn a_token_stands_for_its_account() {
+async fn a_token_authenticates_its_service_account() {
     let (server, _) = with_clock().await;
     let made = account(&server, "build").await;
     let token = token(&server, "build", json!({})).await;
@@ -77,7 +77,7 @@ async fn an_answer_says_what_was_left_open() {
 }
 
 #[tokio::test]
-async fn bad_requests_for_tokens_are_refused() {
+async fn invalid_requests_for_tokens_are_refused() {
     let (server, _) = with_clock().await;
     account(&server, "build").await;
     account(&server, "other").await;
@@ -233,7 +233,7 @@ async fn cve_2025_66406_a_token_counts_for_its_audience_only() {
 }
 
 #[tokio::test]
-async fn a_forged_token_is_nobodys() {
+async fn a_forged_token_is_rejected() {
     let (server, signer) = with_signer().await;
     let made = account(&server, "build").await;
     let good = json!({

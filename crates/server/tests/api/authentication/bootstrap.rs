@@ -61,7 +61,7 @@ async fn a_bootstrap_token_is_what_its_secret_says() {
 }
 
 #[tokio::test]
-async fn ghsa_8rvj_mm4h_c258_a_secret_that_goes_or_lies_elsewhere_counts_no_more() {
+async fn ghsa_8rvj_mm4h_c258_a_deleted_or_moved_secret_grants_nothing() {
     let (server, _) = with_clock().await;
     server.post("/api/v1/namespaces/default/secrets", &secret(json!({}))).await.expect(201);
     token_refused(&server, "another namespace", TOKEN).await;

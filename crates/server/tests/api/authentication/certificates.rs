@@ -38,7 +38,7 @@ fn subject(name: &str) -> Subject {
 }
 
 #[tokio::test]
-async fn cve_2018_16886_only_the_client_ca_vouches() {
+async fn cve_2018_16886_only_the_client_ca_authenticates() {
     let ca = authority("clients");
     let server = trusting(&ca).await;
     let jane = Subject::with_user_ids("jane", &["dev", "ops"], &["42"]).unwrap();
@@ -85,7 +85,7 @@ async fn intermediates_are_taken_from_the_handshake() {
     let server = trusting(&root).await;
     let key = PrivateKey::generate().unwrap();
     let middle = Subject::new("middle", &[]).unwrap();
-    let middle = root.intermediate(&middle, days(-2, 2), key, serial()).unwrap();
+    let middle = root.intermediate(&middle, days(-2, 2), key, random_serial()).unwrap();
     let leaf = certificate(&middle, &subject("jane"), KeyPurpose::ClientAuth);
     let chain = [leaf, middle.certificate().der().clone()];
     let user = self_review_request(&server).presenting(&chain).send().await.expect(201);
@@ -114,7 +114,7 @@ async fn new_cas_count_from_the_next_request_on() {
 }
 
 #[tokio::test]
-async fn a_front_proxy_speaks_for_others() {
+async fn a_front_proxy_authenticates_for_users() {
     let (clients, proxies) = (authority("clients"), authority("proxies"));
     let server = behind(&clients, &proxies, &["aggregator"]).await;
     let chain = [certificate(&proxies, &subject("aggregator"), KeyPurpose::ClientAuth)];
@@ -138,7 +138,7 @@ async fn a_front_proxy_speaks_for_others() {
 }
 
 #[tokio::test]
-async fn nobody_else_speaks_for_others() {
+async fn only_front_proxies_act_for_other_users() {
     let (clients, proxies) = (authority("clients"), authority("proxies"));
     let server = behind(&clients, &proxies, &["aggregator"]).await;
     let client =

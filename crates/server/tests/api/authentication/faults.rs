@@ -82,7 +82,7 @@ async fn cve_2025_44005_a_check_that_fails_denies() {
 }
 
 #[tokio::test]
-async fn a_review_whose_check_fails_says_nothing() {
+async fn a_failed_review_returns_no_user() {
     let (server, failing, ca) = failing().await;
     let admin = Subject::new("admin", &["system:masters"]).unwrap();
     let chain = [certificate(&ca, &admin, KeyPurpose::ClientAuth)];

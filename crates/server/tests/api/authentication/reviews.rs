@@ -6,7 +6,7 @@ use super::*;
 use windlass_testkit::ISSUER;
 
 #[tokio::test]
-async fn a_review_tells_whose_token_it_is() {
+async fn a_review_returns_the_user_of_a_token() {
     let (server, _) = with_clock().await;
     let want = json!({
         "authenticated": true, "audiences": [ISSUER],
@@ -29,7 +29,7 @@ async fn a_review_tells_whose_token_it_is() {
 }
 
 #[tokio::test]
-async fn a_review_tells_why_not() {
+async fn a_review_returns_the_reason_for_a_rejection() {
     let (server, time) = with_clock().await;
     let unknown = json!({"user": {}, "error": "invalid bearer token"});
     assert_eq!(review(&server, "nonsense", &[]).await, unknown);
@@ -72,7 +72,7 @@ async fn whoami_reports_the_caller() {
 }
 
 #[tokio::test]
-async fn cve_2019_11243_nobody_carries_no_identity() {
+async fn cve_2019_11243_anonymous_clients_carry_no_identity() {
     let server = TestServer::start().await;
     for (name, value) in [
         ("authorization", ""),
@@ -96,7 +96,7 @@ async fn cve_2019_11243_nobody_carries_no_identity() {
 }
 
 #[tokio::test]
-async fn a_wrong_token_is_not_nobody() {
+async fn an_invalid_token_is_not_anonymous() {
     let server = TestServer::start().await;
     for token in ["nope", "\u{fffd}", "a.b.c", "..", "admin-token2", "abcdef.0123456789abcdef"] {
         let value = http::HeaderValue::from_bytes(format!("Bearer {token}").as_bytes()).unwrap();

@@ -75,7 +75,7 @@ async fn ends(server: &TestServer, mut watch: TestWatch, code: u16) {
     let event = watch.next().await;
     assert_eq!((&event["type"], &event["object"]["code"]), (&json!("ERROR"), &json!(code)), "{event}");
     assert_eq!(event["object"]["kind"], "Status");
-    assert!(watch.try_next().await.is_none(), "it goes on");
+    assert!(watch.try_next().await.is_none(), "it continues");
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn watches_are_checked_when_it_matters_only() {
 
 /// Unrelated changes do not end a watch.
 #[tokio::test]
-async fn a_watch_goes_on_when_others_are_revoked() {
+async fn a_watch_continues_when_others_are_revoked() {
     let server = TestServer::start().await;
     grant_secret_reads(&server, group("dev")).await;
     grant(&server, "more", json!([]), user("alice")).await;

@@ -46,7 +46,7 @@ async fn routes(server: &TestServer) -> Vec<String> {
 
 /// Ten thousand unauthenticated requests over every route and method.
 #[tokio::test]
-async fn cve_2025_0426_nobody_changes_anything() {
+async fn cve_2025_0426_anonymous_requests_change_nothing() {
     let server = TestServer::start().await;
     let routes = routes(&server).await;
     assert!(routes.len() > 100, "{}", routes.len());

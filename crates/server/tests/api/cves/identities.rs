@@ -68,7 +68,7 @@ async fn cve_2021_27099_no_name_is_read_as_a_path() {
 }
 
 #[tokio::test]
-async fn cve_2021_27099_a_token_for_a_path_is_nobodys() {
+async fn cve_2021_27099_a_token_for_a_path_is_rejected() {
     let (server, signer) = with_signer().await;
     let made = server.post("/api/v1/namespaces", &json!({"metadata": {"name": "b"}})).await;
     made.expect(201);

@@ -43,7 +43,7 @@ async fn world() -> TestServer {
 }
 
 #[tokio::test]
-async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
+async fn cve_2026_30836_an_unknown_method_does_nothing() {
     let server = world().await;
     let verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
     crate::access::grant(&server, "all", "owner", &[rule(&verbs, "*", &["*"], &[])]).await;
@@ -78,7 +78,7 @@ async fn cve_2026_30836_a_method_that_nobody_knows_does_nothing() {
 
 /// An unknown subresource is not the object.
 #[tokio::test]
-async fn cve_2026_30836_a_subresource_that_nobody_knows_is_denied() {
+async fn cve_2026_30836_an_unknown_subresource_is_denied() {
     let server = world().await;
     let core = |resource: &str| rule(&["*"], "", &[resource], &[]);
     grant_in(&server, "team", "plain", &[core("pods"), core("secrets"), core("serviceaccounts")]).await;

@@ -260,7 +260,7 @@ async fn cve_2022_3162_continue_tokens_stay_in_their_list() {
 /// All permissions in a namespace grant nothing outside: a namespaced path to a cluster-scoped kind
 /// does not exist.
 #[tokio::test]
-async fn cve_2022_3162_rights_in_a_namespace_reach_nothing_of_the_cluster() {
+async fn cve_2022_3162_namespace_permissions_do_not_cover_cluster_scoped_objects() {
     let server = with_namespaces(&["team"]).await;
     let node = json!({"metadata": {"name": "hidden", "labels": {"k": CANARY}}});
     server.post("/api/v1/nodes", &node).await.expect(201);

@@ -31,7 +31,7 @@ async fn with_owner(user: &str) -> TestServer {
 }
 
 #[tokio::test]
-async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
+async fn ghsa_8rvj_mm4h_c258_own_objects_grant_no_permissions() {
     let server = with_owner("owner").await;
     let before = rights(&server, "owner").await;
     let namespace = server.get("/api/v1/namespaces/other").await.expect(200);
@@ -91,7 +91,7 @@ async fn ghsa_8rvj_mm4h_c258_objects_of_ones_own_give_no_rights() {
 
 /// Service accounts named like the server's controllers, but in another namespace.
 #[tokio::test]
-async fn ghsa_8rvj_mm4h_c258_a_name_of_a_controller_is_not_its_rights() {
+async fn ghsa_8rvj_mm4h_c258_a_controller_name_grants_no_permissions() {
     let server = with_owner("owner").await;
     let plain = rights(&server, "system:serviceaccount:team:plain").await;
     let mut names = std::collections::BTreeSet::from(["default".to_owned()]);
@@ -126,7 +126,7 @@ async fn ghsa_8rvj_mm4h_c258_a_name_of_a_controller_is_not_its_rights() {
 
 /// Roles and bindings that a namespace administrator may write, and their limits.
 #[tokio::test]
-async fn ghsa_8rvj_mm4h_c258_roles_of_ones_own_reach_no_further() {
+async fn ghsa_8rvj_mm4h_c258_own_roles_grant_no_more_permissions() {
     let server = with_owner("owner").await;
     let (roles, bindings) =
         (format!("{RBAC}/namespaces/team/roles"), format!("{RBAC}/namespaces/team/rolebindings"));

@@ -346,6 +346,21 @@ pub fn minimal(kind: &Kind, name: &str) -> Value {
         "Bundle" => json!({"spec": {
             "sources": [{"useDefaultCAs": true}], "target": {"configMap": {"key": "k"}},
         }}),
+        "Signer" => json!({"spec": {
+            "signerName": format!("example.com/{name}"), "ca": {"selfSigned": {}}, "pods": {"serviceNames": true},
+        }}),
+        "LedgerSegment" => json!({"spec": {
+            "chain": "short", "sequence": 1, "previousHash": format!("sha256:{}", "0".repeat(64)),
+            "entries": "YQ==", "entryCount": 1, "latestExpiry": "2026-01-01T00:00:00Z",
+        }}),
+        "CertificateRevocation" => json!({"spec": {
+            "signerName": "example.com/s", "authorityID": "0a", "serialNumber": "01", "reason": "superseded",
+            "notAfter": "2020-01-01T00:00:00Z",
+        }}),
+        "CertificateRevocationList" => json!({"spec": {
+            "signerName": "example.com/s", "authorityID": "0a", "crl": "YQ==", "number": 1,
+            "thisUpdate": "2026-01-01T00:00:00Z", "nextUpdate": "2026-01-02T00:00:00Z",
+        }}),
         _ => json!({}),
     };
     if kind.name == "SelfSubjectAccessReview" {

@@ -70,7 +70,7 @@ async fn bodies_of_questions_and_options_are_small() {
 /// Four slow requests on one worker: without separate threads, `/readyz` would wait for all of
 /// them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn others_are_answered_while_large_bodies_are_worked_on() {
+async fn other_requests_are_answered_while_large_bodies_are_processed() {
     let server = Arc::new(TestServer::start().await);
     let left = Arc::new(AtomicUsize::new(4));
     let mut large = Vec::new();

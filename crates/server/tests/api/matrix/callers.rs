@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::{Value, json};
 use windlass_server::TokenFile;
 
-use super::certificates;
+use super::{certificates, signers};
 use windlass_testkit::TestServer;
 
 /// Content of objects that must not leak.
@@ -60,6 +60,7 @@ impl MatrixFixture {
         objects(&server).await;
         grants(&server).await;
         certificates::prepare(&server).await;
+        signers::prepare(&server).await;
         let callers = callers(&server).await;
         MatrixFixture { server, callers }
     }

@@ -37,6 +37,7 @@ pub async fn prepare(server: &TestServer) {
                 ],
             }),
             json!({"apiGroups": ["certificates.k8s.io"], "verbs": ["*"], "resources": ["clustertrustbundles"]}),
+            json!({"apiGroups": ["windlass.dev"], "verbs": ["*"], "resources": ["*"]}),
         ];
         if !signer.is_empty() {
             rules.push(json!({

@@ -70,6 +70,7 @@ pub async fn all_requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
     all.extend(narrowed());
     all.extend(subresources(world).await);
     all.extend(super::certificates::requests(world).await);
+    all.extend(super::signers::requests(world).await);
     all.extend(questions());
     all.extend(paths());
     all
@@ -257,7 +258,7 @@ async fn bound_token(world: &MatrixFixture) -> Value {
     })
 }
 
-async fn view(world: &MatrixFixture, path: &str, shown: &str) -> Vec<MatrixRequest> {
+pub async fn view(world: &MatrixFixture, path: &str, shown: &str) -> Vec<MatrixRequest> {
     let current = world.server.get(path).await.expect(200);
     let update = request("update", shown, Method::PUT, path.to_owned());
     let get = request("get", shown, Method::GET, path.to_owned());
@@ -314,6 +315,7 @@ fn paths() -> Vec<MatrixRequest> {
         "/metrics",
         "/.well-known/openid-configuration",
         "/openid/v1/jwks",
+        "/pki/crl/0a.crl",
     ]
     .into_iter()
     .map(|path| request("get", path, Method::GET, path.to_owned()))

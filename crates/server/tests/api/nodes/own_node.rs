@@ -341,7 +341,7 @@ async fn a_node_without_a_name_writes_nothing() {
 }
 
 #[tokio::test]
-async fn leases_csinodes_and_slices_of_others_are_out_of_reach() {
+async fn leases_csinodes_and_slices_of_other_nodes_are_denied() {
     let server = permissive_server().await;
     let first = NodeClient(&server, "node-1");
     let leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";

@@ -251,7 +251,7 @@ fn parts_of_a_node_that_stay() {
     assert_eq!(case.refusal_text(), why);
     let object = node("spec.taints", &json!([taint]));
     let case = NodeRestrictionCase { at: "/nodes", name: "node-1", object, ..NodeRestrictionCase::default() };
-    assert_eq!(case.refusal_text(), "", "a node brings the taints it was told to at registration");
+    assert_eq!(case.refusal_text(), "", "a node may register with taints");
 }
 
 #[test]

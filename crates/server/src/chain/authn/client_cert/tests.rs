@@ -1,25 +1,14 @@
 use time::Duration;
 use time::macros::datetime;
-use windlass_pki::{
-    CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity,
-    issue,
-};
+use windlass_pki::{CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue};
+use windlass_testkit::{ca_with_validity, random_serial};
 
 use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 
-fn serial() -> Serial {
-    Serial::random(&SystemRandom::new()).unwrap()
-}
-
 fn days(from: i64, until: i64) -> Validity {
     Validity::new(NOW + Duration::days(from), NOW + Duration::days(until)).unwrap()
-}
-
-fn authority(name: &str, validity: Validity) -> CertificateAuthority {
-    let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-    CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()
 }
 
 fn leaf(
@@ -35,7 +24,7 @@ fn leaf(
         purposes: purposes.to_vec(),
         validity,
         public_key: key.public_key(),
-        serial: serial(),
+        serial: random_serial(),
     };
     issue(ca, &leaf).unwrap().into()
 }
@@ -54,8 +43,8 @@ fn name(cas: &ClientCas, chain: &[CertificateDer<'_>]) -> Result<String, ClientC
 }
 
 #[test]
-fn a_certificate_says_who_its_owner_is() {
-    let (ca, other) = (authority("ca", days(-9, 9)), authority("other", days(-9, 9)));
+fn a_certificate_identifies_its_user() {
+    let (ca, other) = (ca_with_validity("ca", days(-9, 9)), ca_with_validity("other", days(-9, 9)));
     let chain = [leaf(&ca, jane(), &[KeyPurpose::ClientAuth], days(-1, 1))];
     let verified = cas(&[&other, &ca]).verify(&chain, NOW).unwrap();
     let user = verified.user.unwrap();
@@ -67,8 +56,8 @@ fn a_certificate_says_who_its_owner_is() {
 }
 
 #[test]
-fn only_what_the_cas_vouch_for_as_a_client_counts() {
-    let (ca, other) = (authority("ca", days(-9, 9)), authority("ca", days(-9, 9)));
+fn only_client_certificates_of_the_cas_authenticate() {
+    let (ca, other) = (ca_with_validity("ca", days(-9, 9)), ca_with_validity("ca", days(-9, 9)));
     let trusted = cas(&[&ca]);
     let client = [KeyPurpose::ClientAuth];
     for (what, der, ok) in [
@@ -90,8 +79,8 @@ fn only_what_the_cas_vouch_for_as_a_client_counts() {
 }
 
 #[test]
-fn a_certificate_without_one_name_is_nobody() {
-    let ca = authority("ca", days(-9, 9));
+fn a_certificate_without_exactly_one_common_name_is_rejected() {
+    let ca = ca_with_validity("ca", days(-9, 9));
     let trusted = cas(&[&ca]);
     let refused = |subject: Subject| {
         name(&trusted, &[leaf(&ca, subject, &[KeyPurpose::ClientAuth], days(-1, 1))]).unwrap_err()
@@ -103,8 +92,8 @@ fn a_certificate_without_one_name_is_nobody() {
 }
 
 #[test]
-fn a_ca_that_has_expired_vouches_for_nobody() {
-    let ca = authority("ca", days(-9, 1));
+fn an_expired_ca_verifies_no_client() {
+    let ca = ca_with_validity("ca", days(-9, 1));
     let chain = [leaf(&ca, jane(), &[KeyPurpose::ClientAuth], days(-1, 1))];
     let trusted = cas(&[&ca]);
     assert!(trusted.verify(&chain, NOW).is_ok());
@@ -113,7 +102,7 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
     let ending = |validity| {
         let key = PrivateKey::from_pem(ca.key().to_pem().unwrap().as_bytes()).unwrap();
         let subject = Subject::new("ca", &[]).unwrap();
-        cas(&[&CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap()])
+        cas(&[&CertificateAuthority::self_signed(&subject, validity, key, random_serial()).unwrap()])
     };
     assert!(ending(days(-9, -1)).verify(&chain, NOW).is_err());
     let soon = ending(Validity::lasting(NOW, Duration::hours(1)).unwrap());
@@ -122,10 +111,10 @@ fn a_ca_that_has_expired_vouches_for_nobody() {
 
 #[test]
 fn intermediates_come_with_the_handshake() {
-    let root = authority("root", days(-9, 9));
+    let root = ca_with_validity("root", days(-9, 9));
     let between = |above: &CertificateAuthority, name: &str, validity| {
         let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
-        above.intermediate(&subject, validity, key, serial()).unwrap()
+        above.intermediate(&subject, validity, key, random_serial()).unwrap()
     };
     let middle = between(&root, "middle", days(-9, 1));
     let chain =
@@ -133,7 +122,7 @@ fn intermediates_come_with_the_handshake() {
     let trusted = cas(&[&root]);
     assert_eq!(name(&trusted, &chain).unwrap(), "jane");
     assert!(name(&trusted, &chain[..1]).is_err(), "the intermediate is missing");
-    assert!(name(&cas(&[&authority("root", days(-9, 9))]), &chain).is_err());
+    assert!(name(&cas(&[&ca_with_validity("root", days(-9, 9))]), &chain).is_err());
     assert!(trusted.verify(&chain, NOW + Duration::days(2)).is_err());
     let long: Vec<_> = std::iter::repeat_n(chain[1].clone(), limits::CHAIN).collect();
     let long = [vec![chain[0].clone()], long].concat();
@@ -150,7 +139,7 @@ fn intermediates_come_with_the_handshake() {
 
 #[test]
 fn a_pem_file_may_hold_several_cas() {
-    let (one, two) = (authority("one", days(-9, 9)), authority("two", days(-9, 9)));
+    let (one, two) = (ca_with_validity("one", days(-9, 9)), ca_with_validity("two", days(-9, 9)));
     let text = format!("{}{}", one.certificate().to_pem(), two.certificate().to_pem());
     let trusted = ClientCas::from_pem(text.as_bytes()).unwrap();
     for ca in [&one, &two] {
@@ -206,8 +195,8 @@ pub fn version_1(certificate: &[u8], ca: &CertificateAuthority) -> CertificateDe
 
 #[test]
 fn version_1_counts_as_in_go() {
-    let (ca, other) = (authority("ca", days(-9, 9)), authority("ca", days(-9, 9)));
-    let trusted = cas(&[&authority("another", days(-9, 9)), &ca]);
+    let (ca, other) = (ca_with_validity("ca", days(-9, 9)), ca_with_validity("ca", days(-9, 9)));
+    let trusted = cas(&[&ca_with_validity("another", days(-9, 9)), &ca]);
     let old = |issuer: &CertificateAuthority, validity| {
         version_1(&leaf(issuer, jane(), &[KeyPurpose::ClientAuth], validity), issuer)
     };
@@ -224,7 +213,7 @@ fn version_1_counts_as_in_go() {
 
     let middle = {
         let (subject, key) = (Subject::new("m", &[]).unwrap(), PrivateKey::generate().unwrap());
-        ca.intermediate(&subject, days(-9, 9), key, serial()).unwrap()
+        ca.intermediate(&subject, days(-9, 9), key, random_serial()).unwrap()
     };
     let mut forged = old(&ca, days(-1, 1)).to_vec();
     *forged.last_mut().unwrap() ^= 1;
@@ -245,7 +234,7 @@ fn version_1_counts_as_in_go() {
 /// extensions.
 #[test]
 fn version_1_needs_a_ca() {
-    let root = authority("root", days(-9, 9));
+    let root = ca_with_validity("root", days(-9, 9));
     let old_root = version_1(root.certificate().der(), &root);
     let old_leaf = version_1(&leaf(&root, jane(), &[], days(-1, 1)), &root);
     let trusted = ClientCas::new(std::slice::from_ref(&old_root)).unwrap();
@@ -259,14 +248,18 @@ fn version_1_needs_a_ca() {
         purposes: vec![KeyPurpose::ClientAuth],
         validity: days(-1, 1),
         public_key: key.public_key(),
-        serial: serial(),
+        serial: random_serial(),
     };
     // A leaf of the same name in the CA file: matches as issuer by name and key, but is no CA.
     let no_ca: CertificateDer<'static> = issue(&root, &request).unwrap().into();
     let pem = key.to_pem().unwrap();
     let key = PrivateKey::from_pem(pem.as_bytes()).unwrap();
-    let signer =
-        CertificateAuthority::self_signed(&Subject::new("root", &[]).unwrap(), days(-9, 9), key, serial());
+    let signer = CertificateAuthority::self_signed(
+        &Subject::new("root", &[]).unwrap(),
+        days(-9, 9),
+        key,
+        random_serial(),
+    );
     let below = version_1(&old_leaf_template(&root), &signer.unwrap());
     let trusted = ClientCas::new(&[no_ca]).unwrap();
     assert!(matches!(name(&trusted, &[below]), Err(ClientCertError::OldIssuer)));

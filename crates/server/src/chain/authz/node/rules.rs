@@ -32,6 +32,8 @@ const RULES: &[NodeRule] = &[
         verbs: &["create", "get", "list", "watch"],
     },
     NodeRule { groups: &["storage.k8s.io"], resources: &["csidrivers"], verbs: READ },
+    // Volumes can contain them.
+    NodeRule { groups: &["windlass.dev"], resources: &["certificaterevocationlists"], verbs: READ },
     NodeRule { groups: &["node.k8s.io"], resources: &["runtimeclasses"], verbs: READ },
 ];
 

@@ -21,10 +21,10 @@ use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 static CERTIFICATE_REQUEST: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",
-    served: &[ServedVersion { group: "certificates.k8s.io", version: "v1", type_name: "", convert: None }],
+    served: &[ServedVersion::new("certificates.k8s.io", "v1", "")],
     selectable: &[
-        SelectableField { label: "spec.signerName", pointers: &["/spec/signerName"], absent: "" },
-        SelectableField { label: "spec.nodeName", pointers: &["/spec/nodeName"], absent: "" },
+        SelectableField::new("spec.signerName", &["/spec/signerName"]),
+        SelectableField::new("spec.nodeName", &["/spec/nodeName"]),
     ],
     ..Kind::DEFAULT
 };

@@ -40,7 +40,7 @@ pub(crate) fn missing(
     Ok(missing)
 }
 
-/// Words that may still be compared: the thread serves nobody else meanwhile.
+/// Words that may still be compared: the thread serves no other request meanwhile.
 struct ComparisonBudget(usize);
 
 impl ComparisonBudget {
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_rules_are_reported_in_kubernetes_words() {
+    fn missing_rules_are_reported_with_kubernetes_messages() {
         let wanted = [
             rule("get,list core pods"),
             rule("get,list apps pods a"),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn comparing_comes_to_an_end() {
+    fn comparison_terminates() {
         let names = |order: &dyn Fn(usize) -> usize| {
             let resource_names = (0..100_000).map(|i| format!("a-name-{}", order(i))).collect();
             PolicyRule { resource_names, ..rule("get core pods") }

@@ -45,7 +45,7 @@ fn assert_empty(pool: &SeatPool) {
 }
 
 #[tokio::test]
-async fn a_crowd_of_one_user_delays_another_by_one_round() {
+async fn many_requests_of_one_user_delay_another_by_one_round() {
     let pool = pool(1, 10_000, 20_000);
     let first = seat(pool.enter("greedy", 1));
     let crowd: Vec<QueueTicket> = (0..10_000).map(|_| place(pool.enter("greedy", 1))).collect();
@@ -97,7 +97,7 @@ async fn users_take_turns_and_their_requests_keep_their_order() {
 }
 
 #[tokio::test]
-async fn nobody_has_all_the_seats() {
+async fn no_user_gets_all_seats() {
     let pool = SeatPool::new(PoolBounds::for_seats(8));
     let mut slow: Vec<PoolSeat> = (0..6).map(|_| seat(pool.enter("slow", 1))).collect();
     let mut next = Box::pin(place(pool.enter("slow", 1)).wait(LONG));
@@ -107,7 +107,7 @@ async fn nobody_has_all_the_seats() {
     assert!(next.as_mut().now_or_never().is_none(), "it is not for one who has enough");
     let third = third.as_mut().now_or_never().expect("c's turn");
     drop(second);
-    assert_eq!(pool.seats_in_use(), 7, "a seat is free, and nobody who waits may have it");
+    assert_eq!(pool.seats_in_use(), 7, "a seat is free, and no waiting request may have it");
     slow.pop();
     let next = next.as_mut().now_or_never().expect("the slow one's turn");
     assert!(next.is_ok());
@@ -139,7 +139,7 @@ async fn requests_beyond_the_queue_limit_are_rejected_at_once() {
 }
 
 #[tokio::test]
-async fn newcomers_are_refused_when_nobody_has_more() {
+async fn new_requests_are_rejected_when_no_user_has_more() {
     let pool = pool(1, 2, 2);
     let _held = seat(pool.enter("a", 1));
     let _places = [place(pool.enter("a", 1)), place(pool.enter("b", 1))];
@@ -158,7 +158,7 @@ async fn waiting_requests_time_out() {
 }
 
 #[tokio::test]
-async fn a_seat_given_to_one_who_left_goes_on() {
+async fn a_seat_of_a_canceled_request_is_passed_on() {
     let pool = pool(1, 5, 5);
     let held = seat(pool.enter("a", 1));
     let (gone, next) = (place(pool.enter("b", 1)), place(pool.enter("c", 1)));
@@ -194,7 +194,7 @@ async fn heavy_requests_are_not_starved_by_light_ones() {
 }
 
 #[tokio::test]
-async fn seats_kept_for_one_who_leaves_go_to_others() {
+async fn reserved_seats_of_a_canceled_request_are_passed_on() {
     let pool = pool(3, 10, 10);
     let held = seat(pool.enter("a", 2));
     let heavy = place(pool.enter("b", 3));

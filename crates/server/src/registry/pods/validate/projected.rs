@@ -232,13 +232,13 @@ fn pod_certificate(
 }
 
 fn lifetime(seconds: i64, signer: &str, path: &FieldPath, errors: &mut FieldErrors) {
-    let longest = if is_kubernetes(signer) { MAX_KUBERNETES_LIFETIME } else { MAX_LIFETIME };
+    let max_seconds = if is_kubernetes(signer) { MAX_KUBERNETES_LIFETIME } else { MAX_LIFETIME };
     if seconds < MIN_LIFETIME {
         let detail = format!("if provided, maxExpirationSeconds must be >= {MIN_LIFETIME}");
         errors.invalid(path, &seconds.into(), &detail);
     }
-    if seconds > longest {
-        let detail = format!("if provided, maxExpirationSeconds must be <= {longest}");
+    if seconds > max_seconds {
+        let detail = format!("if provided, maxExpirationSeconds must be <= {max_seconds}");
         errors.invalid(path, &seconds.into(), &detail);
     }
 }

@@ -15,7 +15,7 @@ fn signing(signer: &str, file: &str) -> Value {
 }
 
 #[test]
-fn a_node_asks_for_node_certificates_in_its_own_name() {
+fn a_node_requests_node_certificates_in_its_own_name() {
     let (client, serving) = ("kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving");
     let wrong = "can only create a node CSR with CN=system:node:";
     for (node, object, told) in [
@@ -81,7 +81,7 @@ fn pod_request(changes: &[(&str, &str)]) -> Value {
 
 /// Tests each check of a pod certificate request.
 #[test]
-fn a_node_asks_for_certificates_of_pods_on_it() {
+fn a_node_requests_certificates_of_its_own_pods() {
     let world = related_objects();
     for (changes, told) in [
         (&[][..], ""),

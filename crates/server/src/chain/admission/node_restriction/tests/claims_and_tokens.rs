@@ -131,7 +131,7 @@ fn tokens_are_bound_to_a_pod_on_the_node() {
 }
 
 #[test]
-fn audiences_are_those_that_the_pod_asks_for() {
+fn audiences_are_those_that_the_pod_requests() {
     let projected = |audience: &str| {
         json!({"name": "t", "projected": {"sources": [
             {"serviceAccountToken": {"audience": audience, "path": "t"}}, {"secret": {"name": "s"}}

@@ -87,7 +87,7 @@ fn the_index_agrees_with_a_walk_over_all_pods() {
 
 /// More changes than one batch applies, and more than the window keeps.
 #[test]
-fn a_graph_that_fell_behind_is_made_anew() {
+fn a_stale_graph_is_rebuilt() {
     let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     world.put(POD, busy_pod("node-1"));
     assert!(world.is_allowed("/secrets ns s-pull"));

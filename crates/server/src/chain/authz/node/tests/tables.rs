@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_pod_leads_its_node_to_what_it_refers_to() {
+fn a_node_may_read_objects_that_its_pods_reference() {
     let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     let reached = [
         "/secrets ns s-pull",
@@ -474,7 +474,7 @@ fn rules_for_all_nodes() {
 }
 
 #[test]
-fn features_that_are_off_give_nothing() {
+fn disabled_features_grant_nothing() {
     let off = ServerFeatureGates {
         cluster_trust_bundle: false,
         cluster_trust_bundle_projection: false,

@@ -76,7 +76,7 @@ fn read_spec(pod: &mut Value) -> &mut serde_json::Map<String, Value> {
 }
 
 #[test]
-fn gated_pods_may_become_choosier() {
+fn gated_pods_may_narrow_their_node_selection() {
     let old = pod(json!({"schedulingGates": [{"name": "a/b"}], "nodeSelector": {"x": "y"}}));
     let mut new = old.clone();
     new["spec"]["nodeSelector"]["z"] = json!("1");
