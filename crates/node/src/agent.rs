@@ -360,7 +360,7 @@ impl NodeAgent {
                 .collect(),
             registration: self.registration.subscribe(),
             volumes: self.volumes.reports.subscribe(),
-            file_problem: self.volumes.file_problem.subscribe(),
+            projections_error: self.volumes.projections.subscribe_error(),
         }
     }
 }
@@ -399,10 +399,10 @@ async fn write_kubeconfig(boot: BootstrapCredentials, clock: Clock) {
 /// Formats the reason why there is no certificate.
 fn failure_message(report: &NodeCertificateReport) -> String {
     let doing = CertificateStatus::from_report(report).activity;
-    match (&report.trouble, doing.request) {
-        (_, Some(_)) => doing.text,
+    match (&report.trouble, doing.request_name) {
+        (_, Some(_)) => doing.message,
         (Some(trouble), None) => trouble.message.clone(),
-        (None, None) => doing.text,
+        (None, None) => doing.message,
     }
 }
 

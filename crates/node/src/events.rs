@@ -48,7 +48,7 @@ fn event_from_notice(purpose: CertificatePurpose, notice: &RotationNotice) -> Ne
             let note = format!("stored a new {which}, valid until {time}");
             NewEvent::normal(RENEWING, "CertificateStored", note)
         }
-        RotationNotice::Trouble(failure) => {
+        RotationNotice::Failed(failure) => {
             let note = format!("cannot renew the {which}: {}", failure.message);
             NewEvent::warning(RENEWING, failure.cause.reason(), note)
         }
@@ -65,7 +65,7 @@ mod tests {
     fn an_event_says_what_happened_to_which_certificate() {
         let stored = RotationNotice::Stored { expires: START, age: None };
         let trouble = |message: String| {
-            RotationNotice::Trouble(CertificateFailure { cause: FailureCause::RequestDenied, message })
+            RotationNotice::Failed(CertificateFailure { cause: FailureCause::RequestDenied, message })
         };
         let table = [
             (

@@ -19,7 +19,7 @@ use crate::node_certificates::{NodeCertificateReport, RotationNotice};
 use crate::template::CertificatePurpose;
 use crate::volume_manager::report::VolumeReports;
 
-use volumes::{SourceType, VolumeMetrics};
+use volumes::VolumeMetrics;
 
 /// Kubelet's buckets for the age of certificates, in seconds: a minute to four years.
 const AGE_BUCKETS: [f64; 10] = [
@@ -50,7 +50,7 @@ pub struct AgentMetrics {
     pub notifications: NotificationCounts,
 }
 
-/// Where values come from that are read when they are scraped.
+/// Sources of values that are read when they are scraped.
 pub struct AgentSources {
     /// Tells how long certificates are still valid.
     pub clock: Clock,
@@ -116,7 +116,7 @@ impl AgentMetrics {
         }
     }
 
-    /// Sets where scraped values come from, in place of those of an earlier agent.
+    /// Sets the sources of scraped values, in place of those of an earlier agent.
     pub fn set_sources(&self, sources: AgentSources) {
         *self.sources.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(sources);
     }
@@ -206,12 +206,12 @@ fn register_volumes(registry: &MetricsRegistry, sources: &SourcesSlot) {
     let (slot, name) = (sources.clone(), "projectedvolumesource_instances");
     registry.register_scraped_gauge(name, "Sources of the volumes of this node, by type", move || {
         slot.scrape(|sources| {
-            let mut instances = BTreeMap::<SourceType, i64>::new();
+            let mut instances = BTreeMap::<&'static str, i64>::new();
             for source in (sources.volumes)().values().flat_map(|volume| &volume.sources) {
                 *instances.entry(*source).or_default() += 1;
             }
             let samples = instances.into_iter();
-            samples.map(|(source, count)| ([(volumes::SOURCE_LABEL, source.name())], count)).collect()
+            samples.map(|(source, count)| ([(volumes::SOURCE_LABEL, source)], count)).collect()
         })
     });
     let (slot, name) = (sources.clone(), "kubelet_podcertificate_states");
@@ -313,10 +313,10 @@ mod tests {
 
     #[test]
     fn volumes_are_scraped_from_their_reports() {
-        let source = SourceType::ClusterTrustBundle;
+        let source = "ClusterTrustBundle";
         let volume = VolumeReport {
             directory: "v".into(),
-            sources: vec![source, SourceType::Secret, source],
+            sources: vec![source, "Secret", source],
             ready: true,
             blocked: None,
             changed: None,

@@ -128,8 +128,8 @@ impl NodeCertificateManager {
     pub async fn run(&self, mut shutdown: watch::Receiver<bool>) {
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(machine) = machine else { return };
-        let (progress, told) = mpsc::unbounded_channel();
-        let mut driver = NodeCertificateDriver { manager: self, machine, job: None, progress, told };
+        let (progress, job_events) = mpsc::unbounded_channel();
+        let mut driver = NodeCertificateDriver { manager: self, machine, job: None, progress, job_events };
         tokio::select! {
             () = driver.drive() => {}
             _ = shutdown.wait_for(|down| *down) => {}
@@ -147,7 +147,7 @@ struct NodeCertificateDriver<'a> {
     job: Option<BoxFuture<'static, RotationEvent>>,
     /// Receives the progress of the job.
     progress: mpsc::UnboundedSender<RotationEvent>,
-    told: mpsc::UnboundedReceiver<RotationEvent>,
+    job_events: mpsc::UnboundedReceiver<RotationEvent>,
 }
 
 impl NodeCertificateDriver<'_> {
@@ -162,7 +162,7 @@ impl NodeCertificateDriver<'_> {
             let event = tokio::select! {
                 // Progress of a job is handled before its result.
                 biased;
-                Some(event) = self.told.recv() => event,
+                Some(event) = self.job_events.recv() => event,
                 event = await_job(&mut self.job) => {
                     self.job = None;
                     event
@@ -196,12 +196,12 @@ impl NodeCertificateDriver<'_> {
         match action {
             RotationAction::Obtain { key, credential, template } => {
                 let holds = self.manager.current.borrow().clone();
-                let asking = RotationRequest { setup, holds, progress: self.progress.clone() };
-                self.job = Some(asking.obtain(key, credential, template).boxed());
+                let request = RotationRequest { setup, holds, progress: self.progress.clone() };
+                self.job = Some(request.obtain(key, credential, template).boxed());
             }
             RotationAction::Cancel => {
                 self.job = None;
-                while self.told.try_recv().is_ok() {}
+                while self.job_events.try_recv().is_ok() {}
             }
             RotationAction::Store(identity) => self.job = Some(store(setup, identity).boxed()),
             RotationAction::Publish(identity) => self.manager.publish(identity),
@@ -229,7 +229,7 @@ fn log(purpose: CertificatePurpose, notice: &RotationNotice) {
             let expires = clock::text(*expires);
             tracing::info!(certificate, expires, "stored a new certificate");
         }
-        RotationNotice::Trouble(trouble) => {
+        RotationNotice::Failed(trouble) => {
             let reason = trouble.cause.reason();
             tracing::warn!(certificate, reason, "{}", trouble.message);
         }

@@ -1,7 +1,7 @@
 //! Volumes of the host, defined by a file with the same sources as the volumes of a pod.
 //!
 //! - `parser`: reads the file, and reports all errors with their positions.
-//! - `file_watch`: reads it again when it changes.
+//! - `file_watch`: reloads it when it changes.
 //! - [`keystores`], [`secret`]: PKCS#12 and JKS files made from the PEM files of a volume, and their passwords.
 //! - [`notification`], `notifier`: how applications are notified of changed files, and the tasks that do it.
 
@@ -29,7 +29,7 @@ pub use keystores::KeystoreFile;
 pub use notification::Notification;
 pub use notifier::{FailedNotification, Notifier};
 
-/// A volume of the machine itself.
+/// A host projection: a directory of the machine that is managed like a volume.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostProjection {
     /// Unique name of the projection, a DNS label.
@@ -59,15 +59,15 @@ pub enum ProjectionsError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// No projections file exists at this path.
-    #[error("{}: there is no such file", .0.display())]
+    #[error("{}: file not found", .0.display())]
     Missing(PathBuf),
     /// The content of the file is invalid.
     #[error(transparent)]
     Invalid(#[from] ConfigErrors),
 }
 
-/// All host projections of one file, shared as a snapshot.
-pub type HostProjections = Arc<Vec<Arc<HostProjection>>>;
+/// All host projections of one file.
+pub type HostProjections = Vec<Arc<HostProjection>>;
 
 /// Reads a projections file, and the password files that it names. A missing password file is no error here: only the
 /// volume that needs it waits.
@@ -75,8 +75,7 @@ pub fn read(path: &Path, files: &FileSystem) -> Result<HostProjections, Projecti
     let Some(bytes) = files.read(path, MAX_CONFIG_BYTES + 1)? else {
         return Err(ProjectionsError::Missing(path.to_owned()));
     };
-    let projections = parser::parse(path, &bytes, files)?;
-    Ok(Arc::new(projections.into_iter().map(Arc::new).collect()))
+    Ok(parser::parse(path, &bytes, files)?.into_iter().map(Arc::new).collect())
 }
 
 impl HostProjection {

@@ -17,8 +17,8 @@ use windlass_runtime::file_lock::DirectoryLock;
 pub const FILE: &str = "windlass-node-status.json";
 /// The file contains no secrets.
 const READABLE: u32 = 0o644;
-/// Limit of listed volumes with problems.
-const MOST_PROBLEMS: usize = 20;
+/// Limit of listed volumes that are blocked.
+const MOST_BLOCKED: usize = 20;
 /// Limit of listed certificates in volumes. The file stays far below [`LARGEST`].
 const MOST_CERTIFICATES: usize = 200;
 /// Limit of alternative names listed per certificate.
@@ -31,18 +31,18 @@ const LARGEST: usize = 1 << 20;
 #[serde(rename_all = "camelCase")]
 pub struct AgentStatus {
     /// The name of the Node object that the agent runs for.
-    pub node: String,
+    pub node_name: String,
     /// Wall-clock time at which the agent wrote the file.
     #[serde(with = "time::serde::rfc3339")]
-    pub written: OffsetDateTime,
+    pub last_update_time: OffsetDateTime,
     /// PID of the process that wrote the file.
-    pub process: u32,
+    pub pid: u32,
     /// Absolute path of the certificate directory.
     pub certificate_directory: PathBuf,
     /// The node's client certificate and, if it is rotated, the serving certificate.
     pub certificates: Vec<CertificateStatus>,
     /// State of the Node object on the server.
-    pub server: RegistrationStatus,
+    pub registration: RegistrationStatus,
     /// The state of the volumes of pods and of the host.
     #[serde(default)]
     pub volumes: VolumesStatus,
@@ -54,7 +54,7 @@ pub struct AgentStatus {
 pub struct VolumesStatus {
     /// Why the projections file was rejected; the previous projections stay in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file_problem: Option<String>,
+    pub projections_error: Option<String>,
     /// Number of volumes with up-to-date files. Each volume is counted once: as ready, blocked or
     /// pending.
     pub ready: usize,
@@ -65,7 +65,7 @@ pub struct VolumesStatus {
     pub pending: usize,
     /// Some of the blocked volumes, with reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub problems: Vec<VolumeProblem>,
+    pub blocked_volumes: Vec<BlockedVolume>,
     /// Certificates in the volumes, those that expire first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<VolumeCertificate>,
@@ -81,18 +81,18 @@ pub struct VolumeCertificate {
     /// `host/name` for a projection, `namespace/pod/volume` for a volume of a pod.
     pub volume: String,
     /// The signer it was requested from.
-    pub signer: String,
+    pub signer_name: String,
     /// The common name of its subject.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub common_name: String,
     /// Its first alternative names, at most 10.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub names: Vec<String>,
+    pub subject_alt_names: Vec<String>,
     /// The common name of its issuer.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub issuer: String,
     /// Its serial number, in hexadecimal digits.
-    pub serial: String,
+    pub serial_number: String,
     /// The beginning of its validity.
     #[serde(with = "time::serde::rfc3339")]
     pub not_before: OffsetDateTime,
@@ -101,14 +101,14 @@ pub struct VolumeCertificate {
     pub not_after: OffsetDateTime,
 }
 
-/// Why a volume is blocked.
+/// A volume without up-to-date files.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct VolumeProblem {
+pub struct BlockedVolume {
     /// `host/name` for a projection, `namespace/pod/volume` for a pod's volume.
     pub volume: String,
     /// Whether the volume has stale files.
-    pub ready: bool,
+    pub stale: bool,
     /// The reason why it is blocked.
     pub message: String,
 }
@@ -120,19 +120,19 @@ pub struct CertificateStatus {
     /// What it is for: client or serving.
     pub purpose: String,
     /// The signer name that the certificate is requested from.
-    pub signer: String,
+    pub signer_name: String,
     /// The certificate in use; `None` before the first issuance.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub held: Option<CurrentCertificateStatus>,
+    pub current: Option<CurrentCertificateStatus>,
     /// What the certificate manager is doing or waiting for.
     pub activity: ActivityStatus,
     /// The last failure; `None` once a certificate is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<CertificateProblem>,
+    pub error: Option<CertificateError>,
     /// Number of failures since the start.
-    pub errors: u64,
+    pub error_count: u64,
     /// Number of certificates stored since the start.
-    pub stored: u64,
+    pub stored_count: u64,
     /// Problems found in the certificate store at the start.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -153,7 +153,7 @@ pub struct CurrentCertificateStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ip_addresses: Vec<String>,
     /// Serial number of the certificate, in hexadecimal digits.
-    pub serial: String,
+    pub serial_number: String,
     /// Start of the validity, from the certificate.
     #[serde(with = "time::serde::rfc3339")]
     pub not_before: OffsetDateTime,
@@ -162,10 +162,10 @@ pub struct CurrentCertificateStatus {
     pub not_after: OffsetDateTime,
     /// When the next certificate will be requested.
     #[serde(with = "time::serde::rfc3339")]
-    pub rotate_at: OffsetDateTime,
+    pub renewal_time: OffsetDateTime,
     /// Required names that the certificate lacks, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lacking: Option<String>,
+    pub missing_names: Option<String>,
 }
 
 /// What a certificate manager is doing, for programs and for people.
@@ -175,15 +175,15 @@ pub struct ActivityStatus {
     /// Machine-readable state in UpperCamelCase, such as `Waiting`.
     pub state: String,
     /// The same as a sentence for people; the wording may change.
-    pub text: String,
+    pub message: String,
     /// Name of the pending request, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<String>,
+    pub request_name: Option<String>,
 }
 
 /// The last failure of a certificate manager, as in the status file.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct CertificateProblem {
+pub struct CertificateError {
     /// Machine-readable cause in UpperCamelCase, the same as in events.
     pub reason: String,
     /// Error message for people, without secrets; the wording may change.
@@ -197,12 +197,12 @@ pub struct RegistrationStatus {
     /// Whether the Node object exists.
     pub registered: bool,
     /// Whether a kubelet reports for the node.
-    pub kubelet: bool,
+    pub kubelet_reports: bool,
     /// IP addresses in the status of the Node object; may be empty.
     pub addresses: Vec<String>,
     /// The last registration or heartbeat error; `None` after a success.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
+    pub error: Option<String>,
 }
 
 impl AgentStatus {
@@ -241,15 +241,15 @@ impl CertificateStatus {
         };
         Self {
             purpose: purpose.into(),
-            signer: report.purpose.signer().into(),
-            held: report.held.as_ref().map(CurrentCertificateStatus::from_report),
+            signer_name: report.purpose.signer().into(),
+            current: report.held.as_ref().map(CurrentCertificateStatus::from_report),
             activity: ActivityStatus::from_activity(&report.doing),
-            problem: report.trouble.as_ref().map(|trouble| CertificateProblem {
+            error: report.trouble.as_ref().map(|trouble| CertificateError {
                 reason: trouble.cause.reason().into(),
                 message: trouble.message.clone(),
             }),
-            errors: report.errors,
-            stored: report.stored,
+            error_count: report.errors,
+            stored_count: report.stored,
             warnings: report.warnings.clone(),
         }
     }
@@ -262,18 +262,18 @@ impl CurrentCertificateStatus {
             organizations: held.organizations.clone(),
             dns_names: held.names.dns_names.clone(),
             ip_addresses: held.names.ip_addresses.iter().map(ToString::to_string).collect(),
-            serial: held.serial.clone(),
+            serial_number: held.serial.clone(),
             not_before: held.not_before,
             not_after: held.expires,
-            rotate_at: held.rotate_at,
-            lacking: held.lacking.clone(),
+            renewal_time: held.rotate_at,
+            missing_names: held.lacking.clone(),
         }
     }
 }
 
 impl ActivityStatus {
     fn from_activity(doing: &ManagerActivity) -> Self {
-        let plain = |state: &str, text: String| Self { state: state.into(), text, request: None };
+        let plain = |state: &str, message: String| Self { state: state.into(), message, request_name: None };
         match doing {
             ManagerActivity::Holding => plain("Holding", "renewal is not due yet".into()),
             ManagerActivity::Unspecified => plain(
@@ -282,7 +282,7 @@ impl ActivityStatus {
             ),
             ManagerActivity::Asking => plain("Asking", "requesting a certificate".into()),
             ManagerActivity::Waiting { request, stage, since } => Self {
-                request: Some(request.clone()),
+                request_name: Some(request.clone()),
                 ..plain(
                     "Waiting",
                     format!("{request} has been waiting {} since {}", stage.text(), moment(*since)),
@@ -299,21 +299,21 @@ impl RegistrationStatus {
     pub fn from_registration(known: &NodeRegistration) -> Self {
         Self {
             registered: known.uid.is_some(),
-            kubelet: known.kubelet,
+            kubelet_reports: known.kubelet,
             addresses: known.addresses.iter().map(ToString::to_string).collect(),
-            problem: known.problem.clone(),
+            error: known.problem.clone(),
         }
     }
 }
 
 impl VolumesStatus {
     /// Summarizes the reports of all volumes.
-    pub fn from_reports(reports: &VolumeReports, wrong: Option<&str>) -> Self {
+    pub fn from_reports(reports: &VolumeReports, projections_error: Option<&str>) -> Self {
         let blocked = reports.iter().filter_map(|(id, report)| {
-            let (ready, message) = (report.ready, report.blocked.clone()?);
-            Some(VolumeProblem { volume: id.to_string(), ready, message })
+            let (stale, message) = (report.ready, report.blocked.clone()?);
+            Some(BlockedVolume { volume: id.to_string(), stale, message })
         });
-        let problems = blocked.clone().take(MOST_PROBLEMS).collect();
+        let blocked_volumes = blocked.clone().take(MOST_BLOCKED).collect();
         let unblocked = reports.values().filter(|report| report.blocked.is_none());
         let ready = unblocked.clone().filter(|report| report.ready).count();
         let certificates = reports.iter().flat_map(|(id, report)| {
@@ -324,11 +324,11 @@ impl VolumesStatus {
         let more_certificates = certificates.len().saturating_sub(MOST_CERTIFICATES);
         certificates.truncate(MOST_CERTIFICATES);
         Self {
-            file_problem: wrong.map(str::to_owned),
+            projections_error: projections_error.map(str::to_owned),
             ready,
             blocked: blocked.count(),
             pending: unblocked.count() - ready,
-            problems,
+            blocked_volumes,
             certificates,
             more_certificates,
         }
@@ -339,11 +339,11 @@ impl VolumeCertificate {
     fn from_report(volume: String, found: &CertificateReport) -> Self {
         Self {
             volume,
-            signer: found.signer.clone(),
+            signer_name: found.signer.clone(),
             common_name: found.common_name.clone(),
-            names: found.names.iter().take(MOST_NAMES).cloned().collect(),
+            subject_alt_names: found.names.iter().take(MOST_NAMES).cloned().collect(),
             issuer: found.issuer.clone(),
-            serial: found.serial.clone(),
+            serial_number: found.serial.clone(),
             not_before: found.not_before,
             not_after: found.not_after,
         }
@@ -379,15 +379,15 @@ mod tests {
             since: START,
         };
         AgentStatus {
-            node: "n1".into(),
-            written: START,
-            process: 7,
+            node_name: "n1".into(),
+            last_update_time: START,
+            pid: 7,
             certificate_directory: "/pki".into(),
             certificates: vec![
                 CertificateStatus::from_report(&waiting),
                 CertificateStatus::from_report(&report(CertificatePurpose::Serving, None)),
             ],
-            server: RegistrationStatus::from_registration(&NodeRegistration {
+            registration: RegistrationStatus::from_registration(&NodeRegistration {
                 uid: Some("u".into()),
                 ..NodeRegistration::default()
             }),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn volumes_are_counted_and_some_problems_told() {
+    fn volumes_are_counted_and_some_blocked_ones_listed() {
         let certificate = |number: usize| CertificateReport {
             signer: "a.b/c".into(),
             common_name: "web".into(),
@@ -431,21 +431,21 @@ mod tests {
         let volumes = VolumesStatus::from_reports(&Arc::new(reports), None);
         // Those that are blocked and keep older files are counted once.
         assert_eq!((volumes.ready, volumes.blocked, volumes.pending), (125, 50, 125));
-        assert_eq!(volumes.problems.len(), 20);
+        assert_eq!(volumes.blocked_volumes.len(), 20);
         assert_eq!((volumes.certificates.len(), volumes.more_certificates), (200, 100));
         let soonest = &volumes.certificates[0];
-        assert_eq!((&*soonest.volume, &*soonest.serial), ("host/299", "012b"));
-        assert_eq!(soonest.names.len(), 10);
-        let first = &volumes.problems[0];
-        assert_eq!((&*first.volume, &*first.message, first.ready), ("host/0", "no 0", true));
+        assert_eq!((&*soonest.volume, &*soonest.serial_number), ("host/299", "012b"));
+        assert_eq!(soonest.subject_alt_names.len(), 10);
+        let first = &volumes.blocked_volumes[0];
+        assert_eq!((&*first.volume, &*first.message, first.stale), ("host/0", "no 0", true));
     }
 
     #[test]
     fn pending_request_is_named() {
         let client = &status().certificates[0];
         let text = "node-csr-x has been waiting to be approved since 2026-03-01T12:00:00Z";
-        assert_eq!(client.activity.text, text);
-        assert_eq!(client.activity.request.as_deref(), Some("node-csr-x"));
+        assert_eq!(client.activity.message, text);
+        assert_eq!(client.activity.request_name.as_deref(), Some("node-csr-x"));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub struct VolumeManager {
     /// ClusterTrustBundles of the cluster, with the arrival time of changes.
     pub bundles: watch::Receiver<Arc<BundleView>>,
     /// Volumes of the host, from the host projections file.
-    pub projections: watch::Receiver<HostProjections>,
+    pub projections: watch::Receiver<Arc<HostProjections>>,
     /// Whether the node is registered, and whether a kubelet manages its pods.
     pub registration: watch::Receiver<NodeRegistration>,
     /// Watched ConfigMaps and Secrets that volumes reference.

@@ -30,7 +30,7 @@ pub struct StatusFileWriter {
     /// The latest report of every volume.
     pub volumes: watch::Receiver<VolumeReports>,
     /// Why the projections file was rejected, if it was.
-    pub file_problem: watch::Receiver<Option<String>>,
+    pub projections_error: watch::Receiver<Option<String>>,
 }
 
 impl StatusFileWriter {
@@ -40,8 +40,8 @@ impl StatusFileWriter {
         loop {
             let status = self.status();
             // A heartbeat alone does not rewrite the file.
-            let AgentStatus { certificates, server, volumes, .. } = &status;
-            let said = (certificates.clone(), server.clone(), volumes.clone());
+            let AgentStatus { certificates, registration, volumes, .. } = &status;
+            let said = (certificates.clone(), registration.clone(), volumes.clone());
             if before.as_ref() != Some(&said) {
                 let (directory, files) = (self.root_dir.clone(), self.files.clone());
                 let write = move || status.write(&directory, &files);
@@ -60,17 +60,17 @@ impl StatusFileWriter {
         let certificates =
             reports.map(|one| CertificateStatus::from_report(&one.borrow_and_update())).collect();
         AgentStatus {
-            node: self.node.clone(),
-            written: (self.clock)().wall,
-            process: std::process::id(),
+            node_name: self.node.clone(),
+            last_update_time: (self.clock)().wall,
+            pid: std::process::id(),
             // Readers of the file run in another directory.
             certificate_directory: std::path::absolute(&self.cert_dir)
                 .unwrap_or_else(|_| self.cert_dir.clone()),
             certificates,
-            server: RegistrationStatus::from_registration(&self.registration.borrow_and_update()),
+            registration: RegistrationStatus::from_registration(&self.registration.borrow_and_update()),
             volumes: VolumesStatus::from_reports(
                 &self.volumes.borrow_and_update(),
-                self.file_problem.borrow_and_update().as_deref(),
+                self.projections_error.borrow_and_update().as_deref(),
             ),
         }
     }
@@ -81,7 +81,7 @@ impl StatusFileWriter {
         tokio::select! {
             _ = reports => {}
             Ok(()) = self.volumes.changed() => {}
-            Ok(()) = self.file_problem.changed() => {}
+            Ok(()) = self.projections_error.changed() => {}
             changed = self.registration.changed() => {
                 if changed.is_err() {
                     std::future::pending::<()>().await;

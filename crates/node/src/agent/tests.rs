@@ -18,7 +18,7 @@ fn test_options() -> (TempDir, AgentOptions) {
 }
 
 #[tokio::test]
-async fn without_a_credential_it_says_what_to_do_and_ends() {
+async fn a_missing_credential_is_reported_with_the_remedy() {
     let (place, options) = test_options();
     let options = AgentOptions {
         bootstrap_kubeconfig: Some(place.path().join("bootstrap")),
@@ -31,11 +31,11 @@ async fn without_a_credential_it_says_what_to_do_and_ends() {
         assert!(error.contains(part), "{part}: {error}");
     }
     let status = AgentStatus::read(&place.path().join("pki")).unwrap().unwrap();
-    assert_eq!(status.certificates[0].problem.as_ref().unwrap().reason, "NoCredential");
+    assert_eq!(status.certificates[0].error.as_ref().unwrap().reason, "NoCredential");
 }
 
 #[tokio::test]
-async fn it_ends_when_told_to_and_lets_nobody_else_in() {
+async fn it_stops_on_shutdown_and_locks_its_directory() {
     let (place, options) = test_options();
     let (down, shutdown) = watch::channel(false);
     let pki = place.path().join("pki");
@@ -68,14 +68,14 @@ async fn a_certificate_on_disk_is_enough_to_begin() {
     let running = tokio::spawn(run(options, shutdown));
     let status = loop {
         let status = AgentStatus::read(&place.path().join("pki")).unwrap();
-        if let Some(status) = status.filter(|status| status.server.problem.is_some()) {
+        if let Some(status) = status.filter(|status| status.registration.error.is_some()) {
             break status;
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     };
-    let problem = status.server.problem.unwrap();
+    let problem = status.registration.error.unwrap();
     assert_eq!(problem, format!("{server}: connection refused"));
-    assert!(status.certificates[0].held.is_some());
+    assert!(status.certificates[0].current.is_some());
     down.send_replace(true);
     running.await.unwrap().unwrap();
 }

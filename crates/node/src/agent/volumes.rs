@@ -19,6 +19,7 @@ use crate::volume::plan::OptionalApi;
 use crate::volume_certificates::{VolumeCertificateConfig, VolumeCertificateManager};
 use crate::volume_manager::VolumeManager;
 use crate::volume_manager::report::VolumeReports;
+use windlass_runtime::file_watch::ReloadableFile;
 
 /// Directory below the root directory for the state of host projections.
 const PROJECTIONS: &str = "projections";
@@ -27,8 +28,8 @@ const PROJECTIONS: &str = "projections";
 pub struct VolumeRuntime {
     /// The latest report of every volume; empty until volumes are managed.
     pub reports: watch::Sender<VolumeReports>,
-    /// Why the projections file is rejected; `None` if it is in use.
-    pub file_problem: watch::Sender<Option<String>>,
+    /// Host projections; none if the agent has no projections file.
+    pub projections: Arc<ReloadableFile<HostProjections>>,
     bundles: watch::Sender<Arc<BundleView>>,
     certificates: watch::Sender<Option<Arc<VolumeCertificateManager>>>,
 }
@@ -36,9 +37,10 @@ pub struct VolumeRuntime {
 impl VolumeRuntime {
     /// Creates the shared state; no volume is managed before `start` is called.
     pub fn new(options: &AgentOptions) -> Arc<Self> {
+        let projections = options.projections.as_ref().map(|(_, projections)| projections.clone());
         Arc::new(Self {
             reports: watch::Sender::default(),
-            file_problem: watch::Sender::new(None),
+            projections: Arc::new(ReloadableFile::new(projections.unwrap_or_default())),
             bundles: watch::Sender::new(bundles::initial_view(options.gates)),
             certificates: watch::Sender::new(None),
         })
@@ -80,7 +82,7 @@ impl VolumeRuntime {
             tmpfs: options.tmpfs,
             pods: pods.subscribe(),
             bundles: self.bundles.subscribe(),
-            projections: self.projections(options, tasks),
+            projections: self.projections.subscribe(),
             registration,
             objects: ObjectCache::new(client.clone(), wake.clone()),
             tokens: TokenManager::new(client.clone(), clock.clone(), options.random.clone(), wake),
@@ -90,6 +92,10 @@ impl VolumeRuntime {
             metrics: options.metrics.volumes.clone(),
             reports: self.reports.clone(),
         };
+        if let Some((path, _)) = &options.projections {
+            let watch = projections::watch_file(path.clone(), files.clone(), self.projections.clone());
+            tasks.spawn(async { match watch.await {} });
+        }
         tasks.spawn(pods::watch_pods(client.clone(), node.clone(), pods));
         if options.gates.cluster_trust_bundle_projection {
             let out = self.bundles.clone();
@@ -113,20 +119,5 @@ impl VolumeRuntime {
     pub fn certificate_states(&self) -> BTreeMap<(String, &'static str), u64> {
         let certificates = self.certificates.borrow();
         certificates.as_ref().map(|certificates| certificates.states()).unwrap_or_default()
-    }
-
-    fn projections(
-        &self,
-        options: &AgentOptions,
-        tasks: &mut JoinSet<()>,
-    ) -> watch::Receiver<HostProjections> {
-        let Some((path, projections)) = &options.projections else {
-            return watch::Sender::default().subscribe();
-        };
-        let out = watch::Sender::new(projections.clone());
-        let projections = out.subscribe();
-        let wrong = self.file_problem.clone();
-        tasks.spawn(projections::watch_file(path.clone(), options.files.clone(), out, wrong));
-        projections
     }
 }

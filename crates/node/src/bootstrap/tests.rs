@@ -67,7 +67,7 @@ fn token() -> Value {
 }
 
 #[test]
-fn begins_with_the_best_credential_there_is() {
+fn starts_with_the_best_available_credential() {
     let (good, old) = (client_identity(START), client_identity(START - Duration::days(9)));
     type FixtureSetup<'a> = &'a dyn Fn(&BootstrapFixture);
     let managed = |place: &BootstrapFixture| place.store().save(&good, START).unwrap();
@@ -251,7 +251,7 @@ fn leaves_a_kubeconfig_that_is_of_use_and_replaces_one_that_is_not() {
 }
 
 #[test]
-fn a_node_that_begins_anew_may_do_so_elsewhere() {
+fn a_node_may_bootstrap_again_with_another_server() {
     let place = BootstrapFixture::new();
     place.write_kubeconfig("bootstrap", token());
     place.boot().write_kubeconfig(START).unwrap();

@@ -57,7 +57,7 @@ fn saves_in_kubelets_layout() {
 }
 
 #[test]
-fn keeps_the_current_and_the_one_before_under_names_of_their_own() {
+fn keeps_the_current_and_the_previous_pair_under_separate_names() {
     let dir = tempfile::tempdir().unwrap();
     let saved = [0, 0, 0, 5].map(|seconds| {
         let now = START + Duration::seconds(seconds);
@@ -117,7 +117,7 @@ fn reads_what_kubelet_and_others_leave_behind() {
 }
 
 #[test]
-fn sets_aside_what_is_broken() {
+fn renames_damaged_files() {
     let (good, other) = (client_identity(START), client_identity(START));
     let whole = good.to_pem().unwrap();
     let mismatch = whole.replace(&*good.key().to_pem().unwrap(), &other.key().to_pem().unwrap());
@@ -144,7 +144,7 @@ fn sets_aside_what_is_broken() {
 }
 
 #[test]
-fn a_broken_key_is_set_aside_and_made_anew() {
+fn a_damaged_key_is_renamed_and_regenerated() {
     for broken in ["", "garbage", "-----BEGIN PRIVATE KEY-----\nAAAA\n"] {
         let dir = tempfile::tempdir().unwrap();
         put(&dir, "kubelet-client.key.tmp", broken);

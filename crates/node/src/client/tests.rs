@@ -108,7 +108,7 @@ fn identity() -> (Arc<CertificateKeyPair>, Option<Vec<u8>>) {
 }
 
 #[tokio::test]
-async fn another_certificate_comes_with_another_connection_and_the_old_one_ends() {
+async fn a_new_certificate_opens_a_new_connection_and_closes_the_old_one() {
     let server = RecordingTlsServer::start().await;
     let (sender, current) = watch::channel(None);
     let client = server.client(current);
@@ -171,7 +171,7 @@ async fn requests_beyond_grace_are_aborted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_who_asks_all_the_time_notices_a_change() {
+async fn a_credential_change_fails_no_request() {
     let server = RecordingTlsServer::start().await;
     let (sender, current) = watch::channel(Some(identity().0));
     let client = server.client(current);

@@ -105,7 +105,7 @@ async fn does_not_take_the_request_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_for_what_comes() {
+async fn waits_for_later_events() {
     type Expected = fn(&CsrOutcome) -> bool;
     let table: [(SigningPolicy, Expected); 5] = [
         (SigningPolicy::Sign(signer()), |o| matches!(o, CsrOutcome::Issued(text) if !text.is_empty())),
@@ -169,7 +169,7 @@ async fn notices_that_its_request_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_through_broken_connections() {
+async fn retries_after_broken_connections() {
     let faults = [
         InjectedFault::Status(500),
         InjectedFault::Status(503),
@@ -200,7 +200,7 @@ async fn waits_through_broken_connections() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_by_itself_when_it_cannot_watch() {
+async fn polls_if_files_cannot_be_watched() {
     for (fault, longest) in [(InjectedFault::Status(403), 6), (InjectedFault::Silence, 61)] {
         for verb in ["list", "watch"] {
             let server = ScriptedApi::new(SigningPolicy::Wait);

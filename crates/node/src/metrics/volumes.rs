@@ -7,51 +7,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use windlass_runtime::metrics::MetricsRegistry;
 
-use crate::volume::definition::ProjectedSource;
-
-/// Type of a volume source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SourceType {
-    /// A `clusterTrustBundle` source: trust anchors from ClusterTrustBundles.
-    ClusterTrustBundle,
-    /// A `podCertificate` source: a key and its certificate chain.
-    PodCertificate,
-    /// A `configMap` source: keys of a ConfigMap.
-    ConfigMap,
-    /// A `secret` source: keys of a Secret.
-    Secret,
-    /// A `serviceAccountToken` source: a bound, refreshed token.
-    ServiceAccountToken,
-    /// A `downwardAPI` source: fields and resources of the pod.
-    DownwardApi,
-}
-
-impl SourceType {
-    /// Returns the type of a volume source.
-    pub fn from_source(source: &ProjectedSource) -> Self {
-        match source {
-            ProjectedSource::Bundle(_) => Self::ClusterTrustBundle,
-            ProjectedSource::Certificate(_) => Self::PodCertificate,
-            ProjectedSource::ConfigMap(_) => Self::ConfigMap,
-            ProjectedSource::Secret(_) => Self::Secret,
-            ProjectedSource::Token(_) => Self::ServiceAccountToken,
-            ProjectedSource::Downward(_) => Self::DownwardApi,
-        }
-    }
-
-    /// Returns the value of the `projected_volume_source_type` metric label.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ClusterTrustBundle => "ClusterTrustBundle",
-            Self::PodCertificate => "PodCertificate",
-            Self::ConfigMap => "ConfigMap",
-            Self::Secret => "Secret",
-            Self::ServiceAccountToken => "ServiceAccountToken",
-            Self::DownwardApi => "DownwardAPI",
-        }
-    }
-}
-
 /// Label of the source type, as KEP-3257 names it.
 pub(super) const SOURCE_LABEL: &str = "projected_volume_source_type";
 
@@ -98,10 +53,10 @@ impl VolumeMetrics {
         metrics
     }
 
-    /// Counts a refresh of a source: planned and written, or failed.
-    pub fn refreshed(&self, source: SourceType, ok: bool, took: Duration) {
+    /// Counts a refresh of a source with this label: planned and written, or failed.
+    pub fn refreshed(&self, source: &'static str, ok: bool, took: Duration) {
         let status = if ok { "OK" } else { "Error" };
-        let labels = [(SOURCE_LABEL, source.name()), ("status", status)];
+        let labels = [(SOURCE_LABEL, source), ("status", status)];
         self.refreshes.get_or_create(&labels).inc();
         self.durations.get_or_create(&labels).observe(took.as_secs_f64());
     }
@@ -129,7 +84,7 @@ mod tests {
         let metrics = VolumeMetrics::register(&registry);
         let empty = "windlass_node_trust_delivery_seconds_count{from=\"change\"} 0";
         assert!(registry.encode().lines().any(|found| found == empty));
-        let source = SourceType::ClusterTrustBundle;
+        let source = "ClusterTrustBundle";
         metrics.refreshed(source, true, Duration::from_millis(3));
         metrics.refreshed(source, false, Duration::from_millis(30));
         metrics.delivered(Duration::from_millis(40), Some(Duration::from_millis(700)));

@@ -162,5 +162,5 @@ pub enum RotationNotice {
         age: Option<Duration>,
     },
     /// A failure that differs from the previous one.
-    Trouble(CertificateFailure),
+    Failed(CertificateFailure),
 }

@@ -5,7 +5,7 @@
 //!
 //! It is not the state machine of volume certificates, with which it shares `renewal`. A node certificate is also the
 //! credential for its own renewal, so this one chooses between the certificate and the bootstrap credential; it has a
-//! template that changes with the node's addresses; storing is a step of its own, because kubelet's files are the
+//! template that changes with the node's addresses; storing is a separate step, because kubelet's files are the
 //! only copy; and the number of requests is limited per node. Volume certificates have none of these, but follow the
 //! published trust anchors and report their age to pods.
 
@@ -452,7 +452,7 @@ impl RotationStateMachine {
         let pause = self.retries.fail(failure_class(trouble.cause), random);
         self.pause(pause, next, now);
         if self.trouble.as_ref() != Some(&trouble) {
-            actions.push(RotationAction::Notify(RotationNotice::Trouble(trouble.clone())));
+            actions.push(RotationAction::Notify(RotationNotice::Failed(trouble.clone())));
         }
         self.trouble = Some(trouble);
         actions

@@ -59,7 +59,7 @@ async fn obtains_one_and_rotates_with_a_new_key_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_goes_on_where_it_was() {
+async fn a_restart_resumes_the_pending_request() {
     let node = RotationTestNode::new();
     for policy in [SigningPolicy::Wait, SigningPolicy::Approve] {
         node.server.policy(policy.clone());
@@ -83,7 +83,7 @@ async fn a_restart_goes_on_where_it_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_that_nobody_decides_is_not_made_again() {
+async fn a_pending_request_is_not_created_again() {
     let node = RotationTestNode::new();
     node.server.policy(SigningPolicy::Wait);
     let running = node.start();
@@ -103,7 +103,7 @@ async fn a_request_that_nobody_decides_is_not_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_is_made_again_later_with_another_key() {
+async fn a_refused_request_is_retried_later_with_a_new_key() {
     for (kind, cause) in [("Denied", FailureCause::RequestDenied), ("Failed", FailureCause::RequestFailed)] {
         let node = RotationTestNode::new();
         node.server.policy(SigningPolicy::Refuse(kind));
@@ -182,7 +182,7 @@ async fn recovers_from_every_server_fault() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_through_everything_a_server_does() {
+async fn retries_after_every_server_error() {
     for verb in ["list", "watch", "get"] {
         for fault in [
             InjectedFault::Status(401),
@@ -208,7 +208,7 @@ async fn waits_through_everything_a_server_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_own_certificate_that_is_not_taken_makes_it_bootstrap() {
+async fn a_rejected_certificate_triggers_bootstrap() {
     let node = RotationTestNode::new();
     let held = CertificateFixture::client(START - Span::hours(23));
     let held = held.identity(PrivateKey::generate().unwrap());
@@ -245,7 +245,7 @@ async fn recovers_after_long_absence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signer_that_drops_names_is_not_asked_all_day() {
+async fn a_signer_that_drops_names_is_retried_with_backoff() {
     let mut node = RotationTestNode::new();
     node.purpose = CertificatePurpose::Serving;
     let serving = CertificateTemplate::serving("n1", ["n1".to_owned()], ["192.0.2.1".parse().unwrap()]);
@@ -334,7 +334,7 @@ async fn a_clock_that_jumps_does_not_make_a_storm() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runs_once_and_ends_when_told() {
+async fn runs_once_and_stops_on_shutdown() {
     let node = RotationTestNode::new();
     let setup = node.setup(FileSystem::default());
     let loaded = setup.store.load(node.now());
@@ -349,7 +349,7 @@ async fn runs_once_and_ends_when_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_is_said_and_waited_for() {
+async fn a_full_disk_is_reported_until_it_has_space() {
     for (kind, cause) in [
         (ErrorKind::StorageFull, FailureCause::DiskFull),
         (ErrorKind::ReadOnlyFilesystem, FailureCause::DiskFailed),

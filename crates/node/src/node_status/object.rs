@@ -75,7 +75,7 @@ impl HostInfo {
         (!labels.is_empty()).then(|| json!({ "metadata": { "labels": labels } }))
     }
 
-    /// Returns the patch of an existing Node's status. It applies only if nobody else has changed
+    /// Returns the patch of an existing Node's status. It applies only if no other writer has changed
     /// the Node meanwhile, because lists are replaced as a whole.
     pub fn status_patch(&self, found: &Node, now: OffsetDateTime) -> Value {
         let status = found.status.as_ref();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_from_addresses() {
+    fn names_are_derived_from_addresses() {
         let with =
             |addresses: Value| node(json!({"metadata": {"name": "n1"}, "status": {"addresses": addresses}}));
         let template = serving_template(&with(json!([

@@ -108,15 +108,7 @@ pub fn finish(projection: &HostProjection, payload: VolumePayload) -> Result<Vol
 /// other users; a host does not.
 fn restrict_key_access(projection: &HostProjection, payload: VolumePayload) -> VolumePayload {
     let sources = projection.definition.sources.iter().map(|(_, source)| source);
-    let keys = sources.filter_map(|source| match source {
-        ProjectedSource::Certificate(certificate) => Some([&certificate.bundle, &certificate.key]),
-        ProjectedSource::Bundle(_)
-        | ProjectedSource::ConfigMap(_)
-        | ProjectedSource::Secret(_)
-        | ProjectedSource::Token(_)
-        | ProjectedSource::Downward(_) => None,
-    });
-    let keys = keys.flatten().flatten().collect::<Vec<_>>();
+    let keys = sources.flat_map(ProjectedSource::key_paths).collect::<Vec<_>>();
     if keys.is_empty() {
         return payload;
     }
@@ -177,15 +169,10 @@ fn build_keystore(
 
 /// Returns whether a file comes from an optional object.
 fn may_be_missing(projection: &HostProjection, path: &VolumePath) -> bool {
-    projection.definition.sources.iter().any(|(_, source)| match source {
-        ProjectedSource::ConfigMap(object) | ProjectedSource::Secret(object) => {
-            let names = object.items.iter().any(|item| item.path == *path);
-            object.optional && (names || object.items.is_empty())
-        }
-        ProjectedSource::Bundle(_)
-        | ProjectedSource::Certificate(_)
-        | ProjectedSource::Token(_)
-        | ProjectedSource::Downward(_) => false,
+    let mut objects = projection.definition.sources.iter().filter_map(|(_, source)| source.object());
+    objects.any(|object| {
+        let is_named = object.items.iter().any(|item| item.path == *path);
+        object.optional && (is_named || object.items.is_empty())
     })
 }
 

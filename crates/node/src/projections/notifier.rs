@@ -125,7 +125,7 @@ impl Notifier {
 
     /// Returns the failed notifications, which are not retried before the next change.
     pub fn failed_notifications(&self) -> Vec<FailedNotification> {
-        self.state().given_up.values().map(|(_, untold)| untold.clone()).collect()
+        self.state().given_up.values().map(|(_, failed)| failed.clone()).collect()
     }
 
     async fn run(self: Arc<Self>, mut work: NotificationJob, wake: Arc<Notify>) {
@@ -150,7 +150,7 @@ impl Notifier {
     async fn notify_all(self: &Arc<Self>, work: &NotificationJob, wake: &Notify) {
         let mut pending =
             self.state().pending_notifications(work).into_iter().map(|due| (due, 0)).collect::<Vec<_>>();
-        let (mut pause, longest) = self.pauses;
+        let (mut pause, max_pause) = self.pauses;
         loop {
             let mut failed = Vec::new();
             for (notification, failures) in pending {
@@ -171,7 +171,7 @@ impl Notifier {
                     return;
                 }
             }
-            pause = pause.saturating_mul(2).min(longest);
+            pause = pause.saturating_mul(2).min(max_pause);
         }
     }
 
@@ -231,16 +231,16 @@ impl Notifier {
         }
         let (this, owned) = (self.clone(), name.to_owned());
         let read = move || NotificationLog::read(&this.files, &this.directory, &owned);
-        let told = tokio::task::spawn_blocking(read).await.unwrap_or_default();
-        self.state().logs.insert(name.to_owned(), told);
+        let log = tokio::task::spawn_blocking(read).await.unwrap_or_default();
+        self.state().logs.insert(name.to_owned(), log);
     }
 
     /// Saves the notification log to disk.
     async fn save_log(self: &Arc<Self>, name: &str) {
-        let told = self.state().logs.get(name).cloned().unwrap_or_default();
+        let log = self.state().logs.get(name).cloned().unwrap_or_default();
         let (this, owned) = (self.clone(), name.to_owned());
         let now = (self.clock)().wall;
-        let write = move || told.write(&this.files, &this.directory, &owned, now);
+        let write = move || log.write(&this.files, &this.directory, &owned, now);
         // This process remembers it; without the file, the next process notifies again.
         if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
             tracing::warn!(projection = %name, "{error}");
@@ -255,10 +255,10 @@ impl Notifier {
 impl NotifierState {
     /// Returns the targets that were neither notified of this version nor given up.
     fn pending_notifications(&self, work: &NotificationJob) -> Vec<Notification> {
-        let told = self.logs.get(&work.projection.name);
+        let log = self.logs.get(&work.projection.name);
         let is_due = |notification: &&Notification| {
             let id = notification.how.id();
-            let knows = told.is_some_and(|told| told.knows(&id, &work.digest));
+            let knows = log.is_some_and(|log| log.knows(&id, &work.digest));
             let given_up = self.given_up.get(&(work.projection.name.clone(), id));
             !knows && given_up.is_none_or(|(digest, _)| *digest != work.digest)
         };
@@ -278,14 +278,14 @@ impl NotifierState {
             ("success", _) => {
                 self.given_up.remove(&key);
                 let ids = work.projection.notify.iter().map(|one| one.how.id()).collect::<Vec<_>>();
-                let told = self.logs.entry(name.clone()).or_default();
-                told.insert(key.1, work.digest);
-                told.retain(&ids);
+                let log = self.logs.entry(name.clone()).or_default();
+                log.insert(key.1, work.digest);
+                log.retain(&ids);
             }
             ("failure", Err(why)) => {
-                let untold =
+                let failed =
                     FailedNotification { projection: name.clone(), how: how.to_string(), reason: why };
-                self.given_up.insert(key, (work.digest, untold));
+                self.given_up.insert(key, (work.digest, failed));
             }
             _ => {}
         }

@@ -18,7 +18,7 @@ use windlass_api::status::CauseType;
 use windlass_runtime::config::{ConfigErrors, ConfigField, ConfigResult, parse_config};
 
 use super::HostProjection;
-use crate::volume::definition::{ProjectedSource, VolumeDefinition};
+use crate::volume::definition::VolumeDefinition;
 use crate::volume::plan::VolumeReaders;
 use windlass_runtime::durable::FileSystem;
 
@@ -147,16 +147,8 @@ fn parse_definition(field: &ConfigField<'_>) -> ConfigResult<VolumeDefinition> {
     let definition = VolumeDefinition::parse(&volume, at);
     match &definition {
         Ok(definition) => {
-            for (index, source) in &definition.sources {
-                let name = match source {
-                    ProjectedSource::Token(_) => "serviceAccountToken",
-                    ProjectedSource::Downward(_) => "downwardAPI",
-                    ProjectedSource::Bundle(_)
-                    | ProjectedSource::Certificate(_)
-                    | ProjectedSource::ConfigMap(_)
-                    | ProjectedSource::Secret(_) => continue,
-                };
-                let path = at.child("sources").index(*index).child(name);
+            for (index, source) in definition.sources.iter().filter(|(_, source)| source.needs_pod()) {
+                let path = at.child("sources").index(*index).child(source.field_name());
                 problems.push(problem(path, "needs a pod; remove it"));
             }
         }

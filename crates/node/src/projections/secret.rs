@@ -70,7 +70,7 @@ fn read_secret(path: &Path, files: &FileSystem) -> Result<SecretText, String> {
     // A UTF-8 character has at most four bytes.
     let limit = 4 * MAX_PASSWORD_CHARACTERS + 3;
     let bytes = files.read(path, limit).map_err(|error| error.to_string())?;
-    let bytes = bytes.ok_or_else(|| format!("{}: there is no such file", path.display()))?;
+    let bytes = bytes.ok_or_else(|| format!("{}: file not found", path.display()))?;
     let text = std::str::from_utf8(&bytes);
     let text = text.map_err(|_| format!("{}: the password is not UTF-8", path.display()))?;
     let line = text.strip_suffix('\n').unwrap_or(text);

@@ -5,7 +5,7 @@ fn a_file_that_is_missing_or_too_long_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("projections.yaml");
     let error = read(&path, &FileSystem::default()).unwrap_err().to_string();
-    assert!(error.ends_with("projections.yaml: there is no such file"), "{error}");
+    assert!(error.ends_with("projections.yaml: file not found"), "{error}");
     std::fs::write(&path, vec![b' '; MAX_CONFIG_BYTES + 1]).unwrap();
     let error = read(&path, &FileSystem::default()).unwrap_err().to_string();
     assert!(error.ends_with("projections.yaml: is longer than 1048576 bytes"), "{error}");

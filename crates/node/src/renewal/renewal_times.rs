@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_old() {
+    fn certificate_age_is_computed() {
         let begin = START + Duration::minutes(30);
         let times = RenewalTimes::for_pod(&leaf(Duration::minutes(60)), Some(begin));
         let table = [

@@ -38,7 +38,7 @@ impl Default for RetryPolicy {
 pub(crate) enum FailureClass {
     /// May pass soon: retried with a short backoff.
     Transient,
-    /// Decided by somebody: retried with a long backoff.
+    /// Denied or failed by an approver or signer: retried with a long backoff.
     Refused,
     /// Most likely solved by another key, so the first one is retried soon and further ones are refusals.
     Collision,
@@ -83,7 +83,7 @@ impl RetryState {
         self.transient = 0;
     }
 
-    /// A usable certificate was issued: nobody refuses it any more.
+    /// A usable certificate was issued; earlier refusals no longer count.
     pub fn clear_refused(&mut self) {
         self.refused = 0;
     }

@@ -58,7 +58,7 @@ pub struct TokenManager {
     random: RandomSource,
     wakes: ChangeSender,
     kept: Mutex<BTreeMap<SourceId, ManagedToken>>,
-    asking: Arc<Semaphore>,
+    request_slots: Arc<Semaphore>,
 }
 
 struct ManagedToken {
@@ -73,8 +73,8 @@ struct TokenSlot(Mutex<CredentialState<Zeroizing<String>>>);
 impl TokenManager {
     /// Creates a manager without tokens; `ensure` adds and refreshes them.
     pub fn new(client: Client, clock: Clock, random: RandomSource, wakes: ChangeSender) -> Arc<Self> {
-        let asking = Arc::new(Semaphore::new(AT_A_TIME));
-        Arc::new(Self { client, clock, random, wakes, kept: Mutex::default(), asking })
+        let request_slots = Arc::new(Semaphore::new(AT_A_TIME));
+        Arc::new(Self { client, clock, random, wakes, kept: Mutex::default(), request_slots })
     }
 
     /// Ensures that such a token is requested and renewed. `found` is the token that an earlier
@@ -140,7 +140,7 @@ impl TokenManager {
             clock: self.clock.clone(),
             random: self.random.clone(),
             wakes: self.wakes.clone(),
-            asking: self.asking.clone(),
+            request_slots: self.request_slots.clone(),
         };
         ManagedToken { wanted, slot, _task: Some(AbortOnDrop::spawn(keeper.run(standing))) }
     }
@@ -211,7 +211,7 @@ struct TokenRefresher {
     clock: Clock,
     random: RandomSource,
     wakes: ChangeSender,
-    asking: Arc<Semaphore>,
+    request_slots: Arc<Semaphore>,
 }
 
 /// Why a token request failed.
@@ -239,10 +239,10 @@ impl TokenRefresher {
                         .await;
                 }
                 Err(refusal) => {
-                    let told = !refusal.early || failures >= LENIENT;
+                    let reported = !refusal.early || failures >= LENIENT;
                     let volume = &self.id.volume;
                     tracing::debug!(%volume, error = refusal.why, "cannot obtain a token");
-                    if told && self.slot.explain(&refusal.why) {
+                    if reported && self.slot.explain(&refusal.why) {
                         self.wake();
                     }
                     sleep(PAUSE.delay(failures, (self.random)())).await;
@@ -266,7 +266,7 @@ impl TokenRefresher {
 
     /// Requests a token. Returns it with its lifetime.
     async fn request_token(&self) -> Result<(Zeroizing<String>, Duration), TokenRequestError> {
-        let _turn = self.asking.acquire().await;
+        let _turn = self.request_slots.acquire().await;
         let params = PostParams::default();
         let asked = self.api.create_token_request(&self.service_account, &params, &self.request);
         let refused =

@@ -71,7 +71,7 @@ enum NodeTrustError {
     /// Another writer changed or deleted it.
     Changed,
     /// A transient failure, with its message; retried with backoff.
-    Trouble(String),
+    Failed(String),
 }
 
 impl NodeTrustReporter {
@@ -201,7 +201,7 @@ impl NodeTrustReporter {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = timeout(PATIENCE, nodes.get_metadata_opt(&self.node)).await;
         let found = found.map_err(|_| silence())?;
-        let found = found.map_err(|error| NodeTrustError::Trouble(describe(&error)))?;
+        let found = found.map_err(|error| NodeTrustError::Failed(describe(&error)))?;
         Ok(found.and_then(|node| node.metadata.uid))
     }
 
@@ -215,7 +215,7 @@ impl NodeTrustReporter {
         if there.is_none() || owner.is_empty() {
             // Another Node may have this name by now, and a report is deleted with its own.
             *owner = self.owner().await?.ok_or_else(|| {
-                NodeTrustError::Trouble(format!("the node {} is not registered yet", self.node))
+                NodeTrustError::Failed(format!("the node {} is not registered yet", self.node))
             })?;
         }
         let mut object = DynamicObject::new(&self.node, &self.resource);
@@ -263,7 +263,7 @@ impl NodeTrustError {
     fn from_client_error(error: &Error) -> Self {
         match error {
             Error::Api(status) if matches!(status.code, 403 | 404) => Self::Absent(describe(error)),
-            error => Self::Trouble(describe(error)),
+            error => Self::Failed(describe(error)),
         }
     }
 }
@@ -272,7 +272,7 @@ impl NodeTrustError {
 #[derive(Default)]
 struct ReportRetryState {
     failures: u32,
-    told: bool,
+    reported: bool,
 }
 
 impl ReportRetryState {
@@ -281,7 +281,7 @@ impl ReportRetryState {
         let (random, node) = ((reporter.random)(), &reporter.node);
         let pause = match failure {
             NodeTrustError::Changed if self.failures == 0 => Duration::ZERO,
-            NodeTrustError::Changed | NodeTrustError::Trouble(_) => TROUBLE.delay(self.failures, random),
+            NodeTrustError::Changed | NodeTrustError::Failed(_) => TROUBLE.delay(self.failures, random),
             NodeTrustError::Absent(_) => ABSENT.mul_f64(0.5 + random),
         };
         self.failures = self.failures.saturating_add(1);
@@ -289,15 +289,15 @@ impl ReportRetryState {
             NodeTrustError::Changed => {
                 tracing::debug!(node, "NodeTrust was changed concurrently; retrying")
             }
-            NodeTrustError::Absent(why) if !self.told => {
+            NodeTrustError::Absent(why) if !self.reported => {
                 tracing::info!(node, error = why, "the server does not accept NodeTrust; retrying");
-                self.told = true;
+                self.reported = true;
             }
-            NodeTrustError::Trouble(why) if !self.told && self.failures > 2 => {
+            NodeTrustError::Failed(why) if !self.reported && self.failures > 2 => {
                 tracing::warn!(node, error = why, "cannot write NodeTrust; retrying");
-                self.told = true;
+                self.reported = true;
             }
-            NodeTrustError::Absent(why) | NodeTrustError::Trouble(why) => {
+            NodeTrustError::Absent(why) | NodeTrustError::Failed(why) => {
                 tracing::debug!(node, error = why, "cannot write NodeTrust");
             }
         }
@@ -305,7 +305,7 @@ impl ReportRetryState {
     }
 
     fn reset(&mut self, node: &str) {
-        if self.told {
+        if self.reported {
             tracing::info!(node, "writing NodeTrust again");
         }
         *self = Self::default();
@@ -313,7 +313,7 @@ impl ReportRetryState {
 }
 
 fn silence() -> NodeTrustError {
-    NodeTrustError::Trouble(format!("the server did not respond within {PATIENCE:?}"))
+    NodeTrustError::Failed(format!("the server did not respond within {PATIENCE:?}"))
 }
 
 /// Makes the Node the owner, so that the report is deleted with it.

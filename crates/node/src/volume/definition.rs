@@ -42,6 +42,75 @@ pub enum ProjectedSource {
     Downward(Vec<DownwardFile>),
 }
 
+impl ProjectedSource {
+    /// Returns the name of the source's field in the API.
+    pub fn field_name(&self) -> &'static str {
+        match self {
+            Self::Bundle(_) => "clusterTrustBundle",
+            Self::Certificate(_) => "podCertificate",
+            Self::ConfigMap(_) => "configMap",
+            Self::Secret(_) => "secret",
+            Self::Token(_) => "serviceAccountToken",
+            Self::Downward(_) => "downwardAPI",
+        }
+    }
+
+    /// Returns the type of the source as KEP-3257 names it in metrics.
+    pub fn metric_label(&self) -> &'static str {
+        match self {
+            Self::Bundle(_) => "ClusterTrustBundle",
+            Self::Certificate(_) => "PodCertificate",
+            Self::ConfigMap(_) => "ConfigMap",
+            Self::Secret(_) => "Secret",
+            Self::Token(_) => "ServiceAccountToken",
+            Self::Downward(_) => "DownwardAPI",
+        }
+    }
+
+    /// Returns whether volumes of the host cannot have the source.
+    pub fn needs_pod(&self) -> bool {
+        match self {
+            Self::Token(_) | Self::Downward(_) => true,
+            Self::Bundle(_) | Self::Certificate(_) | Self::ConfigMap(_) | Self::Secret(_) => false,
+        }
+    }
+
+    /// Returns the paths that the definition names. An object without items adds its keys to them.
+    pub fn paths(&self) -> Vec<&VolumePath> {
+        match self {
+            Self::Bundle(bundle) => vec![&bundle.path],
+            Self::Certificate(certificate) => {
+                [&certificate.bundle, &certificate.key, &certificate.chain].into_iter().flatten().collect()
+            }
+            Self::ConfigMap(object) | Self::Secret(object) => {
+                object.items.iter().map(|item| &item.path).collect()
+            }
+            Self::Token(token) => vec![&token.path],
+            Self::Downward(files) => files.iter().map(|file| &file.path).collect(),
+        }
+    }
+
+    /// Returns the paths of files with a private key that the node generates.
+    pub fn key_paths(&self) -> Vec<&VolumePath> {
+        match self {
+            Self::Certificate(certificate) => {
+                [&certificate.bundle, &certificate.key].into_iter().flatten().collect()
+            }
+            Self::Bundle(_) | Self::ConfigMap(_) | Self::Secret(_) | Self::Token(_) | Self::Downward(_) => {
+                Vec::new()
+            }
+        }
+    }
+
+    /// Returns the ConfigMap or Secret whose keys become files.
+    pub fn object(&self) -> Option<&ObjectSource> {
+        match self {
+            Self::ConfigMap(object) | Self::Secret(object) => Some(object),
+            Self::Bundle(_) | Self::Certificate(_) | Self::Token(_) | Self::Downward(_) => None,
+        }
+    }
+}
+
 /// A `clusterTrustBundle` source: trust anchors in one PEM file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BundleSource {

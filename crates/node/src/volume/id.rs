@@ -11,7 +11,7 @@ pub enum VolumeOwner {
         namespace: String,
         /// Name of the pod, as in `metadata.name`.
         name: String,
-        /// UID of the pod, which tells it from a namesake.
+        /// UID of the pod, which distinguishes it from another pod of the same name.
         uid: String,
     },
     /// The host, for host projections.

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_in_each_others_way_are_refused() {
+    fn conflicting_files_are_rejected() {
         let cases: [(&[&str], &str, bool); 8] = [
             (&["a"], "b", true),
             (&["a"], "a", false),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_tells_files_apart() {
+    fn a_digest_distinguishes_files() {
         let payload = |group, name: &str, bytes: &str, mode, owner| {
             let mut payload = VolumePayload::new(group);
             payload.add(path(name), PayloadFile { owner, ..PayloadFile::new(bytes, mode) }).unwrap();

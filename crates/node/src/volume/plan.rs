@@ -96,7 +96,7 @@ pub enum VolumeAction {
     Write(VolumePayload),
     /// Keep the last good files, and report why.
     Keep(BlockedReason),
-    /// There are no files yet; the pod waits and is told why.
+    /// There are no files yet; the pod waits and its condition states the reason.
     Wait(BlockedReason),
 }
 

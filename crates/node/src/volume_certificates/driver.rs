@@ -27,7 +27,7 @@ pub async fn run(
     source: Arc<ManagedCertificate>,
     loaded: LoadedState,
 ) {
-    let (progress, mut told) = mpsc::unbounded_channel();
+    let (progress, mut progress_events) = mpsc::unbounded_channel();
     let random = (certificates.setup.random)();
     let times = loaded.kept.current.as_ref().map(|current| current.times);
     let machine = RenewalStateMachine::new(RetryPolicy::default(), times, loaded.outdated, random);
@@ -53,7 +53,7 @@ pub async fn run(
         event = tokio::select! {
             // Progress of a job is handled before its result.
             biased;
-            Some(progress) = told.recv() => match progress {
+            Some(progress) = progress_events.recv() => match progress {
                 IssuanceProgress::Event(event) => event,
                 IssuanceProgress::Begun(begun) => {
                     keeping.kept.begun = Some(begun);
@@ -102,7 +102,7 @@ impl VolumeCertificateDriver {
                     };
                     self.job = Some(obtaining.run().boxed());
                 }
-                RenewalAction::Tell(notice) => self.report_notice(&notice),
+                RenewalAction::Notify(notice) => self.report_notice(&notice),
             }
         }
         self.publish();

@@ -59,7 +59,7 @@ mod tests {
     use crate::volume_certificates::testing::{host, pod};
 
     #[test]
-    fn pods_are_told_in_words_and_hosts_which_projection() {
+    fn events_of_pods_and_hosts_have_their_messages() {
         let refused = |by| {
             RenewalNotice::Refused(RequestRefusal {
                 by,

@@ -113,7 +113,7 @@ pub async fn wait(client: &Client, asked: &SubmittedCsr, mut on: impl FnMut(CsrS
             CsrOutcome::Denied(why) => RequestOutcome::Refused { by: RefusalKind::Denied, why },
             CsrOutcome::Failed(why) => RequestOutcome::Refused { by: RefusalKind::Failed, why },
             CsrOutcome::Gone(why) => RequestOutcome::Gone(why),
-            CsrOutcome::Unauthorized(why) => RequestOutcome::Trouble(why),
+            CsrOutcome::Unauthorized(why) => RequestOutcome::Failed(why),
         };
     }
 }

@@ -73,7 +73,7 @@ pub enum RequestOutcome {
     /// The request no longer exists, for this reason.
     Gone(&'static str),
     /// The state of the request cannot be read from the server.
-    Trouble(String),
+    Failed(String),
 }
 
 /// Why a request could not be submitted.
@@ -115,7 +115,7 @@ impl CertificateIssuance {
         };
         obtained.unwrap_or_else(|failure| {
             let IssuanceError { message, lasting, taken } = failure;
-            let event = RenewalEvent::Trouble { message, lasting };
+            let event = RenewalEvent::Failed { message, lasting };
             if taken { IssuanceOutcome::Taken(event) } else { IssuanceOutcome::Failed(event) }
         })
     }
@@ -214,8 +214,8 @@ impl CertificateIssuance {
             RequestOutcome::Gone(why) => {
                 return IssuanceOutcome::Failed(RenewalEvent::Gone(format!("{request}: {why}")));
             }
-            RequestOutcome::Trouble(message) => {
-                return IssuanceOutcome::Failed(RenewalEvent::Trouble { message, lasting: false });
+            RequestOutcome::Failed(message) => {
+                return IssuanceOutcome::Failed(RenewalEvent::Failed { message, lasting: false });
             }
         };
         let (subject, now) = (&self.source.wanted.subject, (self.certificates.setup.clock)().wall);

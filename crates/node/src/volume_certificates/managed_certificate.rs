@@ -56,7 +56,7 @@ pub struct PodRequester<'a> {
     pub namespace: &'a str,
     /// Name of the pod, as in `metadata.name`.
     pub name: &'a str,
-    /// UID of the pod, which tells it from a namesake.
+    /// UID of the pod, which distinguishes it from another pod of the same name.
     pub uid: &'a str,
     /// Name of the service account that the pod runs as.
     pub service_account: &'a str,

@@ -47,8 +47,8 @@ struct RenewalSchedule {
     refresh_at: OffsetDateTime,
     /// When to renew early, because the trust anchor was withdrawn.
     orphaned: Option<OffsetDateTime>,
-    told_overdue: bool,
-    told_expired: bool,
+    overdue_reported: bool,
+    expired_reported: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,7 +66,7 @@ enum RenewalPhase {
 #[derive(Clone, Debug, PartialEq)]
 enum RenewalFailure {
     /// A transient failure, with its message.
-    Trouble(String),
+    Transient(String),
     Refused(RequestRefusal),
 }
 
@@ -118,7 +118,7 @@ pub enum RenewalEvent {
     /// The request was deleted, for this reason.
     Gone(String),
     /// The request could not be submitted.
-    Trouble {
+    Failed {
         /// The error message, shown to the pod and logged.
         message: String,
         /// Whether the failure is permanent, as far as is known.
@@ -132,7 +132,7 @@ pub enum RenewalAction {
     /// Request a certificate and wait for it.
     Obtain(RenewalKey),
     /// Report a notice as an event.
-    Tell(RenewalNotice),
+    Notify(RenewalNotice),
 }
 
 /// A condition of the certificate to report as a Kubernetes event.
@@ -166,11 +166,11 @@ impl RenewalStateMachine {
         let mut actions = self.report_age(now);
         match event {
             RenewalEvent::Tick => actions.extend(self.tick(now, random)),
-            RenewalEvent::Hindered(why) => self.why = Some(RenewalFailure::Trouble(why)),
+            RenewalEvent::Hindered(why) => self.why = Some(RenewalFailure::Transient(why)),
             RenewalEvent::Asked => {
                 self.phase = RenewalPhase::Waiting;
                 self.retries.clear_transient();
-                if matches!(self.why, Some(RenewalFailure::Trouble(_))) {
+                if matches!(self.why, Some(RenewalFailure::Transient(_))) {
                     self.why = None;
                 }
             }
@@ -179,16 +179,16 @@ impl RenewalStateMachine {
             RenewalEvent::Anchored => self.anchored(),
             RenewalEvent::Refused(refusal) => {
                 self.next = RenewalKey::New;
-                actions.push(RenewalAction::Tell(RenewalNotice::Refused(refusal.clone())));
+                actions.push(RenewalAction::Notify(RenewalNotice::Refused(refusal.clone())));
                 self.refused(RenewalFailure::Refused(refusal), now, random);
             }
-            RenewalEvent::Gone(why) => self.refused(RenewalFailure::Trouble(why), now, random),
-            RenewalEvent::Trouble { message, lasting: true } => {
-                self.refused(RenewalFailure::Trouble(message), now, random);
+            RenewalEvent::Gone(why) => self.refused(RenewalFailure::Transient(why), now, random),
+            RenewalEvent::Failed { message, lasting: true } => {
+                self.refused(RenewalFailure::Transient(message), now, random);
             }
-            RenewalEvent::Trouble { message, lasting: false } => {
+            RenewalEvent::Failed { message, lasting: false } => {
                 let pause = self.retries.fail(FailureClass::Transient, random);
-                self.why = Some(RenewalFailure::Trouble(message));
+                self.why = Some(RenewalFailure::Transient(message));
                 self.pause(pause, now);
             }
         }
@@ -213,7 +213,7 @@ impl RenewalStateMachine {
         match &self.why {
             None => NOT_YET,
             Some(
-                RenewalFailure::Trouble(message) | RenewalFailure::Refused(RequestRefusal { message, .. }),
+                RenewalFailure::Transient(message) | RenewalFailure::Refused(RequestRefusal { message, .. }),
             ) => message,
         }
     }
@@ -222,7 +222,7 @@ impl RenewalStateMachine {
     pub fn refusal_kind(&self) -> Option<RefusalKind> {
         match &self.why {
             Some(RenewalFailure::Refused(refusal)) => Some(refusal.by),
-            Some(RenewalFailure::Trouble(_)) | None => None,
+            Some(RenewalFailure::Transient(_)) | None => None,
         }
     }
 
@@ -303,19 +303,19 @@ impl RenewalStateMachine {
     /// Reports an overdue or expired certificate, once for each age.
     fn report_age(&mut self, now: ClockReading) -> Vec<RenewalAction> {
         let Some(held) = &mut self.held else { return Vec::new() };
-        let (told, notice) = match held.times.age(now.wall) {
+        let (reported, notice) = match held.times.age(now.wall) {
             CertificateAge::Fresh => return Vec::new(),
-            CertificateAge::Overdue => (&mut held.told_overdue, RenewalNotice::Overdue),
-            CertificateAge::Expired => (&mut held.told_expired, RenewalNotice::Expired),
+            CertificateAge::Overdue => (&mut held.overdue_reported, RenewalNotice::Overdue),
+            CertificateAge::Expired => (&mut held.expired_reported, RenewalNotice::Expired),
         };
-        if std::mem::replace(told, true) { Vec::new() } else { vec![RenewalAction::Tell(notice)] }
+        if std::mem::replace(reported, true) { Vec::new() } else { vec![RenewalAction::Notify(notice)] }
     }
 }
 
 impl RenewalSchedule {
     fn new(times: RenewalTimes, random: f64) -> Self {
         let refresh_at = times.refresh_at(random);
-        Self { times, refresh_at, orphaned: None, told_overdue: false, told_expired: false }
+        Self { times, refresh_at, orphaned: None, overdue_reported: false, expired_reported: false }
     }
 
     /// Returns when to renew the certificate.

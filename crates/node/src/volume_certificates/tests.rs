@@ -83,7 +83,7 @@ async fn refusal_is_reported_and_retried() {
         life.ready(&id("web", 0)).await;
         let created = node.server.created();
         let keys = created.iter().map(|made| made["spec"]["stubPKCS10Request"].to_string());
-        assert_eq!(keys.collect::<BTreeSet<_>>().len(), 5, "each with a key of its own");
+        assert_eq!(keys.collect::<BTreeSet<_>>().len(), 5, "each with a separate key");
         // About one minute, two, four and eight.
         let at = node.server.call_times("create");
         for (gap, times) in at.windows(2).zip([1, 2, 4, 8]) {
@@ -176,7 +176,7 @@ async fn pending_request_is_recreated_only_after_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn errors_of_the_api_are_waited_out() {
+async fn api_errors_are_retried() {
     for verb in ["account", "node", "create", "discover", "list", "watch", "get"] {
         let node = IssuanceTestNode::new(DAY);
         node.server.always(verb, InjectedFault::Status(503));
@@ -281,7 +281,7 @@ async fn a_server_without_stubs_gets_the_older_proof() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gate_that_is_off_asks_for_nothing_of_pods() {
+async fn a_disabled_gate_creates_no_pod_requests() {
     let mut node = IssuanceTestNode::new(DAY);
     node.gates.pod_certificate_request = false;
     let mut life = node.start();
@@ -296,7 +296,7 @@ async fn a_gate_that_is_off_asks_for_nothing_of_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_asks_with_a_signing_request() {
+async fn a_host_creates_a_certificate_signing_request() {
     let node = IssuanceTestNode::new(SigningPolicy::Wait);
     let mut life = node.start();
     let mut wanted = node.host_spec();

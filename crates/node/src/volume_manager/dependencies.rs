@@ -50,7 +50,7 @@ pub fn has_downward(definition: &VolumeDefinition) -> bool {
     definition.sources.iter().any(|(_, source)| matches!(source, ProjectedSource::Downward(_)))
 }
 
-/// Returns whether it has a source that static pods cannot have, because nobody authorizes them.
+/// Returns whether it has a source that static pods cannot have, because no server authorizes them.
 pub fn needs_server(definition: &VolumeDefinition) -> bool {
     let is_such = |source: &ProjectedSource| {
         matches!(source, ProjectedSource::Bundle(_) | ProjectedSource::Certificate(_))

@@ -13,7 +13,6 @@ use super::selections::SelectionState;
 use super::volume_job::CompletedWrite;
 use super::volume_state::{VolumeEvent, VolumeFiles, VolumeState};
 use crate::clock::ClockReading;
-use crate::metrics::volumes::SourceType;
 use crate::projections::HostProjection;
 use crate::sources::bundles::BundleView;
 use crate::sources::objects::ObjectId;
@@ -200,7 +199,7 @@ impl ManagedVolume {
         let writer = self.spec.writer.as_ref();
         Some(VolumeReport {
             directory: writer.map_or_else(PathBuf::new, |writer| writer.directory().to_owned()),
-            sources: definition.map(source_types).unwrap_or_default(),
+            sources: definition.map(source_labels).unwrap_or_default(),
             ready: files.is_some(),
             blocked: self.state.blocked_reason().map(ToString::to_string),
             changed: self.changed(),
@@ -210,7 +209,7 @@ impl ManagedVolume {
     }
 }
 
-/// Returns the types of the sources of a definition, in order.
-pub fn source_types(definition: &VolumeDefinition) -> Vec<SourceType> {
-    definition.sources.iter().map(|(_, source)| SourceType::from_source(source)).collect()
+/// Returns the metric labels of the sources of a definition, in order.
+pub fn source_labels(definition: &VolumeDefinition) -> Vec<&'static str> {
+    definition.sources.iter().map(|(_, source)| source.metric_label()).collect()
 }

@@ -122,8 +122,8 @@ impl PodStatusReporter {
                 if !names.iter().all(|name| name.as_deref().is_some_and(is_path_element)) {
                     return;
                 }
-                let told = self.pods.entry(uid).or_insert_with(|| PodReportState::new(pod.clone()));
-                told.update(pod, mounts, now);
+                let state = self.pods.entry(uid).or_insert_with(|| PodReportState::new(pod.clone()));
+                state.update(pod, mounts, now);
             }
             PodReport::Removed(uid) => {
                 self.pods.remove(&uid);
@@ -135,8 +135,8 @@ impl PodStatusReporter {
     /// Returns the next update, or the time at which one is due.
     fn next(&mut self, now: Duration) -> Result<(String, StatusUpdate), Option<Duration>> {
         let mut wait = None::<Duration>;
-        for (uid, told) in &self.pods {
-            match told.next(now) {
+        for (uid, state) in &self.pods {
+            match state.next(now) {
                 NextUpdate::Wait(at) => wait = wait.into_iter().chain(at).min(),
                 NextUpdate::Do(_) if now < self.rest => return Err(Some(self.rest)),
                 NextUpdate::Do(deed @ StatusUpdate::Event { .. }) => {
@@ -152,27 +152,27 @@ impl PodStatusReporter {
     }
 
     async fn perform(&mut self, uid: &str, deed: StatusUpdate) {
-        let Some(pod) = self.pods.get(uid).map(|told| told.pod.clone()) else { return };
+        let Some(pod) = self.pods.get(uid).map(|state| state.pod.clone()) else { return };
         match deed {
             StatusUpdate::Event { volume, note, count } => {
                 let outcome = self.record_event(&pod, &note).await;
                 self.note_answer(outcome.as_ref().err());
                 let now = (self.clock)().since;
-                if let Some(told) = self.pods.get_mut(uid) {
-                    told.event_written(&volume, &note, count, now);
+                if let Some(state) = self.pods.get_mut(uid) {
+                    state.event_written(&volume, &note, count, now);
                 }
             }
             StatusUpdate::Condition(condition) => {
                 let outcome = self.condition(&pod, uid, &condition).await;
                 self.note_answer(outcome.as_ref().err());
                 let (now, random) = ((self.clock)().since, (self.random)());
-                let Some(told) = self.pods.get_mut(uid) else { return };
+                let Some(state) = self.pods.get_mut(uid) else { return };
                 match outcome {
                     // A pod that is gone or has another UID needs no condition.
                     Ok(()) | Err(StatusWriteError::Refused(404 | 409)) => {
-                        told.condition_written(condition, now)
+                        state.condition_written(condition, now)
                     }
-                    Err(_) => told.condition_failed(now, random),
+                    Err(_) => state.condition_failed(now, random),
                 }
             }
         }
@@ -203,7 +203,7 @@ impl PodStatusReporter {
             "reason": wanted.reason,
             "message": wanted.message,
         });
-        let same = self.pods.get(uid).is_some_and(|told| told.has_status(wanted.status));
+        let same = self.pods.get(uid).is_some_and(|state| state.has_status(wanted.status));
         if let (false, Some(condition)) = (same, condition.as_object_mut()) {
             condition.insert("lastTransitionTime".into(), text(now).into());
         }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use time::OffsetDateTime;
 use windlass_pki::{AltNames, ForeignCertificate, labelled_certificates};
 
-use crate::metrics::volumes::SourceType;
 use crate::volume::id::VolumeId;
 use crate::volume::trust_anchors::{BundleSelector, Digest};
 
@@ -21,8 +20,8 @@ pub type VolumeReports = Arc<BTreeMap<VolumeId, Arc<VolumeReport>>>;
 pub struct VolumeReport {
     /// Absolute path of the volume's directory on the host.
     pub directory: PathBuf,
-    /// Types of the volume's sources, in order.
-    pub sources: Vec<SourceType>,
+    /// Metric labels of the volume's sources, in order.
+    pub sources: Vec<&'static str>,
     /// Whether the volume was written at least once, possibly with older content.
     pub ready: bool,
     /// Why the files are not up to date; `None` if they are.

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_by_those_whom_it_concerns() {
+    fn a_change_reaches_the_volumes_that_select_it() {
         let select = |selector: Value| {
             let source = json!({"signerName": "a.b/c", "path": "p", "labelSelector": selector});
             definition(json!([{ "clusterTrustBundle": source }]))

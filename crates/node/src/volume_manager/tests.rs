@@ -56,7 +56,7 @@ pub struct VolumeTestNode {
     pub files: FileSystem,
     pub pods: watch::Sender<NodePods>,
     pub bundles: watch::Sender<Arc<BundleView>>,
-    pub projections: watch::Sender<HostProjections>,
+    pub projections: watch::Sender<Arc<HostProjections>>,
     pub registration: watch::Sender<NodeRegistration>,
     pub reports: watch::Sender<VolumeReports>,
     pub metrics: VolumeMetrics,

@@ -16,7 +16,7 @@ use super::credentials::VolumeCredentials;
 use super::dependencies;
 use super::host_volumes::{self, HostTracker, host_volume};
 use super::job_runner::{JobKind, JobRunner};
-use super::managed_volume::{OwnerObject, VolumeSpec, source_types};
+use super::managed_volume::{OwnerObject, VolumeSpec, source_labels};
 use super::pod_status::PodReport;
 use super::pod_teardown::{TeardownStep, confirm_deletion};
 use super::pod_tracker::{AppliedPod, PodOwnership, PodTracker};
@@ -58,7 +58,7 @@ pub struct VolumeLoop {
 /// Channels whose changes the loop waits for.
 struct LoopInputs {
     pods: watch::Receiver<NodePods>,
-    projections: watch::Receiver<HostProjections>,
+    projections: watch::Receiver<Arc<HostProjections>>,
     registration: watch::Receiver<NodeRegistration>,
     changes: mpsc::UnboundedReceiver<SourceChange>,
 }
@@ -254,7 +254,7 @@ impl VolumeLoop {
 
     /// Reconciles the volumes with the host projections.
     fn sync_hosts(&mut self) {
-        let projections: HostProjections = self.inputs.projections.borrow_and_update().clone();
+        let projections = self.inputs.projections.borrow_and_update().clone();
         let changes = self.hosts.sync(&projections);
         for (id, projection) in changes.removed {
             self.remove_host(&id, &projection);
@@ -456,8 +456,8 @@ impl VolumeLoop {
     fn finish_write(&mut self, id: &VolumeId, result: VolumeWriteResult) {
         let now = self.services.now();
         let Some(volume) = self.volumes.get_mut(id) else { return };
-        let types = volume.spec.definition.iter().flat_map(|definition| source_types(definition));
-        for source in types.collect::<BTreeSet<_>>() {
+        let labels = volume.spec.definition.iter().flat_map(|definition| source_labels(definition));
+        for source in labels.collect::<BTreeSet<_>>() {
             self.services.metrics.refreshed(source, result.outcome.is_ok(), result.took);
         }
         match result.outcome {

@@ -87,7 +87,7 @@ async fn a_pod_says_how_long_its_certificate_may_last() {
 }
 
 #[tokio::test]
-async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
+async fn annotations_arrive_and_a_signer_that_rejects_them_reports_to_the_pod() {
     let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
     let mut source = source("ECDSAP256");
@@ -125,7 +125,7 @@ async fn annotations_arrive_and_a_signer_that_takes_none_says_so_to_the_pod() {
 }
 
 #[tokio::test]
-async fn a_restart_asks_for_nothing_and_a_refresh_makes_another_pair() {
+async fn a_restart_requests_nothing_and_a_refresh_creates_a_new_pair() {
     let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
     let pod = world.create_pod("web", &[source("ECDSAP256")]).await;
@@ -149,7 +149,7 @@ async fn a_restart_asks_for_nothing_and_a_refresh_makes_another_pair() {
 }
 
 #[tokio::test]
-async fn a_host_gets_what_somebody_approves() {
+async fn a_host_gets_an_approved_certificate() {
     let mut world = IssuingFixture::start("v1").await;
     let mut node = world.node();
     let names = AltNames { dns_names: vec!["edge.example".into()], ..AltNames::default() };

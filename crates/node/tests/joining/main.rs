@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
+use windlass_controllers::ledger::Ledger;
 use windlass_controllers::{approver, csr_signer};
 use windlass_node::cert_store::CertStore;
 use windlass_node::clock::{self, Clock, ClockReading};
@@ -78,7 +79,8 @@ impl JoiningFixture {
         let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
         let metrics = windlass_controllers::MetricFamilies::unregistered();
         let (admin, at) = (self.admin(), clock.clone());
-        let signing = csr_signer::run(admin, signers, YEAR, Vec::new(), at, metrics.clone());
+        let signing =
+            csr_signer::run(admin, signers, YEAR, Vec::new(), Ledger::disabled(), at, metrics.clone());
         self.loops.spawn(async { match signing.await {} });
         let approvals = approver::ApprovalPolicy {
             kubelet_client: true,
@@ -200,7 +202,7 @@ async fn a_serving_certificate_waits_for_the_addresses_to_be_true() {
 }
 
 #[tokio::test]
-async fn one_that_may_not_ask_says_so() {
+async fn an_unauthorized_node_reports_the_error() {
     let mut world = JoiningFixture::start().await;
     let bindings: Api<ClusterRoleBinding> = Api::all(world.admin());
     let _ = bindings.delete("system-node-bootstrapper", &Default::default()).await.unwrap();

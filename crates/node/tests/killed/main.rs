@@ -70,7 +70,7 @@ fn write_and_die(told: &str) {
 /// Runs the child. Returns whether it was killed before the write was complete.
 fn run_killed_child(volume: &Path, set: &Path, step: usize) -> bool {
     let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "whoever_reads_sees_whole_old_or_whole_new"])
+        .args(["--exact", "readers_see_the_complete_old_or_new_files"])
         .env(CHILD, format!("{}\n{}\n{step}", volume.display(), set.display()))
         .stdout(Stdio::null())
         .stdin(Stdio::null())
@@ -102,7 +102,7 @@ fn names(volume: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn whoever_reads_sees_whole_old_or_whole_new() {
+fn readers_see_the_complete_old_or_new_files() {
     if let Ok(told) = std::env::var(CHILD) {
         return write_and_die(&told);
     }

@@ -14,6 +14,7 @@ use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
+use windlass_controllers::ledger::Ledger;
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{CustomSigner, pods as pod_signer};
 use windlass_node::agent::volumes::VolumeRuntime;
@@ -82,7 +83,14 @@ impl VolumesFixture {
             kube::core::GroupVersionKind::gvk("certificates.k8s.io", "v1beta1", "PodCertificateRequest");
         let resource = kube::core::ApiResource::from_gvk(&kind);
         let metrics = windlass_controllers::MetricFamilies::unregistered();
-        self.loops.spawn(pod_signer::run(self.admin.clone(), resource, custom, clock, metrics));
+        self.loops.spawn(pod_signer::run(
+            self.admin.clone(),
+            resource,
+            custom,
+            Ledger::disabled(),
+            clock,
+            metrics,
+        ));
     }
 
     pub fn client_of_node(&self) -> Client {

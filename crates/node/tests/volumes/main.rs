@@ -44,7 +44,7 @@ async fn until_text(path: &Path, text: &str) {
 }
 
 #[tokio::test]
-async fn a_pod_that_lacks_a_bundle_says_so_until_it_comes() {
+async fn a_missing_bundle_is_reported_on_the_pod_until_it_exists() {
     let world = VolumesFixture::start().await;
     let _running = world.run();
     let directory = world.create_pod("p", json!([bundle("a")])).await;
@@ -73,7 +73,7 @@ async fn a_pod_that_lacks_a_bundle_says_so_until_it_comes() {
 }
 
 #[tokio::test]
-async fn everything_in_one_volume_follows_what_it_comes_from() {
+async fn every_file_of_a_volume_follows_its_source() {
     let mut world = VolumesFixture::start().await;
     world.sign();
     let text = anchor();
@@ -129,7 +129,7 @@ async fn everything_in_one_volume_follows_what_it_comes_from() {
 }
 
 #[tokio::test]
-async fn a_pod_that_is_deleted_leaves_the_disk_and_then_the_server() {
+async fn a_deleted_pod_is_removed_from_disk_before_the_server() {
     let world = VolumesFixture::start().await;
     world.apply_bundle("a", &anchor()).await;
     let _running = world.run();

@@ -44,7 +44,7 @@ fn value(objects: &ObjectCache, name: &str) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_node_sees_what_its_pods_name() {
+async fn a_node_sees_objects_that_its_pods_reference() {
     let world = WatchingFixture::start().await;
     let (maps, secrets) = (world.api::<ConfigMap>(), world.api::<Secret>());
     create(&maps, json!({"metadata": {"name": "m"}, "data": {"k": "1"}})).await;
@@ -172,7 +172,7 @@ async fn a_pod_gets_its_token_and_another_in_time() {
 }
 
 #[tokio::test]
-async fn a_restart_asks_for_nothing_that_is_still_good() {
+async fn a_restart_requests_nothing_that_is_still_valid() {
     let mut scene = TokenFixture::new().await;
     scene.account().await;
     let before = scene.tokens();

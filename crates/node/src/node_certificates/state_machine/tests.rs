@@ -146,7 +146,7 @@ fn pauses_by_what_went_wrong() {
         let mut machine = machine(Some(aged(85)));
         specify(&mut machine, time_at(0));
         let told = machine.step(failure(cause), time_at(0), 0.5);
-        assert!(matches!(told[..], [RotationAction::Notify(RotationNotice::Trouble(_))]), "{cause:?}");
+        assert!(matches!(told[..], [RotationAction::Notify(RotationNotice::Failed(_))]), "{cause:?}");
         let report = machine.report();
         let until = START + Span::seconds(pause);
         assert_eq!(report.doing, ManagerActivity::Pausing { until }, "{cause:?}");
@@ -182,7 +182,7 @@ fn requests_in_a_day(mut wrong: impl FnMut() -> RotationEvent) -> (usize, usize)
 }
 
 #[test]
-fn nothing_makes_it_ask_too_often() {
+fn requests_are_rate_limited_in_every_case() {
     for cause in ALL {
         let (all, fresh) = requests_in_a_day(|| failure(cause));
         // Polling a pending request is cheap; a new request is not.
@@ -208,7 +208,7 @@ fn nothing_makes_it_ask_too_often() {
 }
 
 #[test]
-fn names_that_change_all_the_time_do_not_make_it_ask_all_the_time() {
+fn frequently_changing_names_do_not_cause_frequent_requests() {
     let mut machine = machine(None);
     let (mut asked, mut open) = (0, 0);
     for second in 0..3600 {
@@ -231,7 +231,7 @@ fn names_that_change_all_the_time_do_not_make_it_ask_all_the_time() {
 }
 
 #[test]
-fn other_names_are_asked_for_with_another_key_at_once() {
+fn changed_names_are_requested_with_a_new_key_at_once() {
     let other = || RotationEvent::Template(Some(CertificateTemplate::client("n2")));
     let same = || RotationEvent::Template(Some(CertificateTemplate::client("n1")));
     let fresh = Some((RotationKey::Fresh, RequesterCredential::Bootstrap));
@@ -289,7 +289,7 @@ fn incomplete_certificate_is_better_than_none() {
 }
 
 #[test]
-fn a_disk_that_does_not_take_it_costs_nothing_but_time() {
+fn a_failing_disk_only_causes_delay() {
     for (held, used) in [(None, true), (Some(aged(101)), true), (Some(aged(85)), false)] {
         let mut machine = machine(held);
         specify(&mut machine, time_at(0));
@@ -333,7 +333,7 @@ fn a_key_that_could_not_be_made_is_still_to_be_made() {
 }
 
 #[test]
-fn a_serving_certificate_is_asked_for_by_the_node_only() {
+fn a_serving_certificate_is_requested_by_the_node_only() {
     for held in [None, Some(aged(85)), Some(aged(101))] {
         let pace = RetryPolicy::default();
         let mut machine = RotationStateMachine::new(CertificatePurpose::Serving, pace, held, Vec::new(), 0.5);
@@ -374,7 +374,7 @@ fn apply_actions(job: &mut PendingJob, actions: &[RotationAction], what: &str) {
 }
 
 #[test]
-fn whatever_happens_one_thing_is_under_way_and_it_ends_well() {
+fn any_event_sequence_runs_one_job_and_recovers() {
     let certificates = [aged(0), aged(0), aged(85), aged(101)];
     let templates = ["n1", "n2"].map(CertificateTemplate::client);
     for seed in 1..=3000u64 {

@@ -1,8 +1,10 @@
+use std::fs;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -11,9 +13,9 @@ use super::*;
 struct FileWatchFixture {
     dir: TempDir,
     reads: Arc<AtomicUsize>,
-    projections: watch::Receiver<HostProjections>,
-    problem: watch::Receiver<Option<String>>,
-    task: JoinHandle<()>,
+    projections: watch::Receiver<Arc<HostProjections>>,
+    error: watch::Receiver<Option<String>>,
+    task: JoinHandle<Infallible>,
 }
 
 impl FileWatchFixture {
@@ -27,10 +29,10 @@ impl FileWatchFixture {
             counted.fetch_add(usize::from(read.ends_with("projections.yaml")), SeqCst);
             io::Result::Ok(())
         }));
-        let (out, projections) = watch::channel(HostProjections::default());
-        let (told, problem) = watch::channel(None);
-        let task = tokio::spawn(watch_file(path, files, out, told));
-        Self { dir, reads, projections, problem, task }
+        let held = Arc::new(ReloadableFile::new(HostProjections::new()));
+        let (projections, error) = (held.subscribe(), held.subscribe_error());
+        let task = tokio::spawn(watch_file(path, files, held));
+        Self { dir, reads, projections, error, task }
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -46,9 +48,9 @@ impl FileWatchFixture {
         found.iter().map(|projection| projection.name.clone()).collect()
     }
 
-    async fn problem(&mut self) -> Option<String> {
-        self.problem.changed().await.unwrap();
-        self.problem.borrow_and_update().clone()
+    async fn error(&mut self) -> Option<String> {
+        self.error.changed().await.unwrap();
+        self.error.borrow_and_update().clone()
     }
 }
 
@@ -70,35 +72,35 @@ fn file(names: &[&str], more: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_file_is_read_again() {
+async fn a_changed_file_is_reloaded() {
     let mut world = FileWatchFixture::new(&file(&["a"], ""));
     assert_eq!(world.names().await, ["a"]);
     world.write("projections.yaml", &file(&["a", "b"], ""));
     assert_eq!(world.names().await, ["a", "b"]);
     world.write("projections.yaml", &file(&["b"], ""));
     assert_eq!(world.names().await, ["b"]);
-    assert!(!world.problem.has_changed().unwrap());
+    assert!(!world.error.has_changed().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrong_file_changes_nothing_and_is_told() {
+async fn an_invalid_file_changes_nothing_and_is_reported() {
     let mut world = FileWatchFixture::new(&file(&["a"], ""));
     assert_eq!(world.names().await, ["a"]);
     world.write("projections.yaml", &file(&["A"], ""));
     assert!(
         world
-            .problem()
+            .error()
             .await
             .unwrap()
             .contains("projections.yaml:4:9: projections[0].name: \"A\" is not valid: ")
     );
     world.write("projections.yaml", "");
-    assert!(world.problem().await.unwrap().ends_with("projections.yaml: is empty"));
+    assert!(world.error().await.unwrap().ends_with("projections.yaml: is empty"));
     fs::remove_file(world.dir.path().join("projections.yaml")).unwrap();
-    assert!(world.problem().await.unwrap().ends_with("there is no such file"));
+    assert!(world.error().await.unwrap().ends_with("projections.yaml: file not found"));
     assert!(!world.projections.has_changed().unwrap());
     world.write("projections.yaml", &file(&["a"], ""));
-    assert_eq!(world.problem().await, None);
+    assert_eq!(world.error().await, None);
     assert!(!world.projections.has_changed().unwrap(), "it is the same as before");
 }
 
@@ -130,7 +132,7 @@ async fn another_password_is_another_projection() {
 async fn a_file_that_stays_is_not_read_again() {
     let mut world = FileWatchFixture::new(&file(&["a"], ""));
     assert_eq!(world.names().await, ["a"]);
-    tokio::time::sleep(60 * LOOK).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
     let reads = world.reads.load(SeqCst);
     assert!(reads <= 2, "read {reads} times");
     assert!(!world.projections.has_changed().unwrap());

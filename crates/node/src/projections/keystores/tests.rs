@@ -160,7 +160,7 @@ fn build_errors_are_reported() {
     }
     let text = FILE.replacen("password: changeit", "passwordFile: /nowhere/at/all", 1);
     let BlockedReason(reasons) = projection(&text).finish(good.payload()).unwrap_err();
-    assert_eq!(reasons, ["stores/trust.p12: /nowhere/at/all: there is no such file"]);
+    assert_eq!(reasons, ["stores/trust.p12: /nowhere/at/all: file not found"]);
     let BlockedReason(reasons) = projection(FILE).finish(VolumePayload::new(None)).unwrap_err();
     assert!(reasons.contains(&"stores/trust.p12: ca.pem is not in the volume".to_owned()));
     assert_eq!(reasons.len(), 5, "{reasons:#?}");

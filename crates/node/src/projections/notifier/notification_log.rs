@@ -21,7 +21,8 @@ pub struct NotificationLog(BTreeMap<String, String>);
 struct NotificationLogFile {
     /// Time of the write, for human readers.
     at: String,
-    told: BTreeMap<String, String>,
+    #[serde(rename = "told")]
+    notified: BTreeMap<String, String>,
 }
 
 impl NotificationLog {
@@ -31,7 +32,7 @@ impl NotificationLog {
         let path = path(directory, projection);
         match files.read(&path, MAX_FILE) {
             Ok(Some(bytes)) => match serde_json::from_slice::<NotificationLogFile>(&bytes) {
-                Ok(contents) => Self(contents.told),
+                Ok(contents) => Self(contents.notified),
                 Err(error) => {
                     tracing::warn!(file = %path.display(), %error, "cannot parse notification log");
                     Self::default()
@@ -53,7 +54,7 @@ impl NotificationLog {
         projection: &str,
         now: OffsetDateTime,
     ) -> Result<(), DiskError> {
-        let contents = NotificationLogFile { at: clock::text(now), told: self.0 };
+        let contents = NotificationLogFile { at: clock::text(now), notified: self.0 };
         // Strings always serialize to JSON.
         let bytes = serde_json::to_vec_pretty(&contents).unwrap_or_default();
         files.create_directory(directory)?;
@@ -62,7 +63,7 @@ impl NotificationLog {
 
     /// Returns whether a target was last notified of this digest.
     pub fn knows(&self, id: &str, digest: &Digest) -> bool {
-        self.0.get(id).is_some_and(|told| *told == hex(digest))
+        self.0.get(id).is_some_and(|last| *last == hex(digest))
     }
 
     /// Records that a target was notified of this digest; `write` persists it.

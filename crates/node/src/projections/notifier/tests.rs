@@ -143,8 +143,8 @@ async fn a_process_that_is_gone_is_a_failure_until_the_next_change() {
     first.written(&projection, ONE);
     first.settled().await;
     assert_eq!((first.count("signal", "retry"), first.count("signal", "failure")), (2, 1));
-    let untold = first.failed_notifications();
-    assert!(untold[0].reason.starts_with("cannot read "), "{untold:?}");
+    let failed = first.failed_notifications();
+    assert!(failed[0].reason.starts_with("cannot read "), "{failed:?}");
     // The same digest causes no notification.
     first.written(&projection, ONE);
     first.settled().await;
@@ -163,7 +163,7 @@ async fn a_process_that_is_gone_is_a_failure_until_the_next_change() {
 }
 
 #[tokio::test]
-async fn a_command_runs_without_a_shell_and_knows_for_whom() {
+async fn a_command_runs_without_a_shell_and_gets_the_projection_name() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let script =
@@ -187,7 +187,7 @@ async fn a_command_that_fails_or_cannot_be_run_is_a_failure() {
     notifier.written(&projection(all), ONE);
     notifier.settled().await;
     assert_eq!(notifier.count("command", "failure"), 2);
-    let mut why = notifier.failed_notifications().into_iter().map(|untold| untold.reason).collect::<Vec<_>>();
+    let mut why = notifier.failed_notifications().into_iter().map(|failed| failed.reason).collect::<Vec<_>>();
     why.sort();
     assert!(why[0].starts_with("cannot run /nowhere/at/all: "), "{why:?}");
     assert_eq!(why[1], "exit status: 3");
@@ -213,7 +213,7 @@ async fn a_command_that_hangs_is_killed_with_all_that_it_started() {
 }
 
 #[tokio::test]
-async fn a_command_that_leaves_something_behind_is_not_waited_for() {
+async fn a_command_that_leaves_something_behind_is_not_awaited() {
     let dir = tempfile::tempdir().unwrap();
     let pid_file = dir.path().join("pid");
     let notifier = notifier(&dir);

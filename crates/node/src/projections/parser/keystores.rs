@@ -7,7 +7,7 @@ use windlass_runtime::config::{ConfigField, ConfigFields, ConfigResult};
 use super::super::keystores::{KeystoreFile, KeystoreKind};
 use super::super::secret::{Passphrase, SecretText};
 use super::parse_absolute_path;
-use crate::volume::definition::{ProjectedSource, VolumeDefinition};
+use crate::volume::definition::VolumeDefinition;
 use crate::volume::path::VolumePath;
 use crate::volume::payload::{PayloadFile, VolumePayload};
 use windlass_runtime::durable::FileSystem;
@@ -200,20 +200,8 @@ impl ReservedPaths {
         let mut taken =
             Self { sources: VolumePayload::default(), all: VolumePayload::default(), is_open: false };
         for (_, source) in &definition.sources {
-            let paths = match source {
-                ProjectedSource::Bundle(bundle) => vec![&bundle.path],
-                ProjectedSource::Certificate(certificate) => {
-                    let paths = [&certificate.bundle, &certificate.key, &certificate.chain];
-                    paths.into_iter().flatten().collect()
-                }
-                ProjectedSource::ConfigMap(object) | ProjectedSource::Secret(object) => {
-                    taken.is_open |= object.items.is_empty();
-                    object.items.iter().map(|item| &item.path).collect()
-                }
-                ProjectedSource::Token(token) => vec![&token.path],
-                ProjectedSource::Downward(files) => files.iter().map(|file| &file.path).collect(),
-            };
-            for path in paths {
+            taken.is_open |= source.object().is_some_and(|object| object.items.is_empty());
+            for path in source.paths() {
                 // Conflicts between sources are reported when the volume is planned.
                 let _ = taken.sources.add(path.clone(), PayloadFile::new([], 0));
                 let _ = taken.all.add(path.clone(), PayloadFile::new([], 0));

@@ -8,6 +8,7 @@ use super::super::keystores::{KeystoreFile, KeystoreKind};
 use super::super::notification::{Notification, NotificationMethod};
 use super::super::secret::{Passphrase, SecretText};
 use super::*;
+use crate::volume::definition::ProjectedSource;
 use crate::volume::path::VolumePath;
 
 const WHOLE: &str = r#"apiVersion: windlass.dev/v1
@@ -150,7 +151,7 @@ fn json_is_read_as_well_and_modes_are_decimal_in_it() {
 
 /// Each row replaces a text of the whole file by another; the last column begins the line of an error.
 #[test]
-fn whatever_is_wrong_is_reported_with_its_position() {
+fn all_errors_are_reported_with_their_position() {
     let cases = [
         // The document.
         ("windlass.dev/v1", "v1", "1:13: apiVersion: \"v1\" is not supported; use windlass.dev/v1"),
@@ -509,7 +510,7 @@ fn with_an_object_of_unknown_keys_any_path_may_come() {
 }
 
 #[test]
-fn passwords_come_from_files_too() {
+fn passwords_can_be_read_from_files() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");
     let text = WHOLE.replace("password: secret-word", &format!("passwordFile: {}", file.display()));
@@ -518,7 +519,7 @@ fn passwords_come_from_files_too() {
         found[0].stores[3].kind.passphrase().unwrap().clone()
     };
     let none = passphrase(&text);
-    assert!(none.password().err().unwrap().ends_with("there is no such file"));
+    assert!(none.password().err().unwrap().ends_with("file not found"));
     for contents in ["secret-word", "secret-word\n", "secret-word\r\n"] {
         std::fs::write(&file, contents).unwrap();
         let found = Ok(SecretText::new("secret-word".into()));

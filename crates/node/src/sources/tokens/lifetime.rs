@@ -12,7 +12,7 @@ use super::TokenSpec;
 use crate::clock::ClockReading;
 
 /// Longest use of a token.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
 /// Share of its lifetime for which a token is used.
 const SHARE: f64 = 0.8;
 /// Longest random advance of a renewal, to spread requests.
@@ -123,7 +123,7 @@ impl TokenClaims {
         let renewed = issued.saturating_add(time_of(used_for(Duration::from_secs(lasts))));
         match Duration::try_from(renewed - now.wall) {
             // An issue time in the future predates a correction of the clock.
-            Ok(left) if !left.is_zero() && left <= LONGEST => {
+            Ok(left) if !left.is_zero() && left <= MAX_AGE => {
                 TokenValidity::Good(RefreshDeadline::after(left.saturating_sub(early(random)), now))
             }
             _ => TokenValidity::Old,
@@ -133,7 +133,7 @@ impl TokenClaims {
 
 /// How long a token is used.
 fn used_for(lasts: Duration) -> Duration {
-    lasts.mul_f64(SHARE).min(LONGEST)
+    lasts.mul_f64(SHARE).min(MAX_AGE)
 }
 
 fn early(random: f64) -> Duration {

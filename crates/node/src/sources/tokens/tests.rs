@@ -182,7 +182,7 @@ fn answer(number: usize, mut body: Value, fails: Option<u16>) -> (u16, Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_asked_for_and_renewed() {
+async fn a_token_is_requested_and_renewed() {
     let mut scene = TokenServerFixture::new();
     assert_eq!(scene.shown(), NOT_YET);
     scene.tokens.ensure(&pod_source(), token_spec(Some("vault")), None);
@@ -221,7 +221,7 @@ async fn an_old_token_is_served_until_there_is_another() {
     let began = Instant::now();
     scene.woken().await;
     assert!(began.elapsed() < Duration::from_secs(1));
-    assert_eq!(scene.request_count(), 3, "the first two times nobody is told");
+    assert_eq!(scene.request_count(), 3, "the first two failures are not reported");
     assert_eq!(scene.shown(), "failed to fetch token: scripted 403");
     *scene.fails.lock().unwrap() = Some(500);
     scene.woken().await;
@@ -240,7 +240,7 @@ async fn an_old_token_is_served_until_there_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_good_token_from_the_disk_is_asked_for_only_when_it_is_old() {
+async fn a_valid_token_from_disk_is_renewed_only_when_it_is_old() {
     let mut scene = TokenServerFixture::new();
     let found = token(-100, 500, json!({"aud": "vault"}));
     scene.tokens.ensure(&pod_source(), token_spec(Some("vault")), Some(found.clone()));

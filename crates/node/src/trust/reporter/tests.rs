@@ -221,7 +221,7 @@ async fn external_changes_are_repaired() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_takes_none_is_asked_once_a_minute() {
+async fn a_server_without_the_api_is_polled_once_a_minute() {
     for (fault, most) in [((404, "NotFound"), 6), ((403, "Forbidden"), 6), ((500, "Oh"), 16)] {
         let fake = FakeTrustServer::default();
         fake.set(|state| state.fault = Some(fault));

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use windlass_api::selector::labels::LabelSelector;
 
 use super::*;
-use crate::metrics::volumes::SourceType;
 use crate::volume::id::{VolumeId, VolumeOwner};
 use crate::volume_manager::report::{AnchorsReport, DeliveredAnchors, DeliveredBundle};
 
@@ -38,7 +37,7 @@ fn signed(labels: &Value) -> AnchorsReport {
 pub fn volume(anchors: Vec<AnchorsReport>, blocked: Option<&str>) -> Arc<VolumeReport> {
     Arc::new(VolumeReport {
         directory: PathBuf::from("/x"),
-        sources: vec![SourceType::ClusterTrustBundle; anchors.len()],
+        sources: vec!["ClusterTrustBundle"; anchors.len()],
         ready: true,
         blocked: blocked.map(str::to_owned),
         changed: None,
@@ -136,7 +135,7 @@ fn unknown_volumes_keep_previous_report() {
 }
 
 #[test]
-fn however_much_there_is_it_stays_small() {
+fn the_report_size_is_bounded() {
     let same = (0..300).map(|i| (pod(&format!("p{i:03}")), volume(vec![named("a", 1)], None)));
     let status = status_of(&Arc::new(same.collect()), &PreviousReport::default());
     assert_eq!(status.sources.len(), 1);

@@ -293,11 +293,11 @@ impl DefinitionParser<'_> {
 
     fn lifetime(&mut self, seconds: Option<i32>, signer: &str, at: &FieldPath) {
         let at = at.child("maxExpirationSeconds");
-        let longest = if is_kubernetes(signer) { MAX_KUBERNETES_LIFETIME } else { MAX_LIFETIME };
+        let max_seconds = if is_kubernetes(signer) { MAX_KUBERNETES_LIFETIME } else { MAX_LIFETIME };
         let Some(seconds) = seconds else { return };
         let bound = match seconds {
             ..MIN_LIFETIME => format!(">= {MIN_LIFETIME}"),
-            _ if seconds > longest => format!("<= {longest}"),
+            _ if seconds > max_seconds => format!("<= {max_seconds}"),
             _ => return,
         };
         let detail = format!("if provided, maxExpirationSeconds must be {bound}");

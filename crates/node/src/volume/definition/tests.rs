@@ -96,7 +96,7 @@ fn bundles_are_named_or_selected() {
 }
 
 #[test]
-fn nothing_and_everything_are_told_apart() {
+fn absent_and_empty_selectors_are_distinguished() {
     let select = |more: Value| match sources(&[bundle(more)]).unwrap().sources.remove(0).1 {
         ProjectedSource::Bundle(bundle) => bundle.select,
         other => panic!("{other:?}"),
@@ -259,7 +259,7 @@ fn modes_have_a_default() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_said() {
+fn all_errors_are_reported() {
     let error = sources(&[bundle(json!({"path": "/p"}))]).unwrap_err();
     assert_eq!(
         error.to_string(),

@@ -246,7 +246,7 @@ fn tokens_are_written_as_they_are() {
 }
 
 #[test]
-fn a_pod_says_what_it_is() {
+fn a_pod_is_described() {
     let mut known = TestPlanInputs::new();
     let pod = json!({
         "metadata": {
@@ -359,7 +359,7 @@ fn modes_and_owners_are_those_of_the_definition_and_the_pod() {
 }
 
 #[test]
-fn readers_are_who_everything_in_a_pod_runs_as() {
+fn readers_are_the_users_of_all_containers() {
     let user = |id: Value| json!({"name": "c", "securityContext": {"runAsUser": id}});
     let silent = || json!({"name": "c"});
     let whole = |more: Value, containers: Vec<Value>, init: Vec<Value>| json!({"securityContext": more, "containers": containers, "initContainers": init});
@@ -380,7 +380,7 @@ fn readers_are_who_everything_in_a_pod_runs_as() {
 }
 
 #[test]
-fn files_of_two_sources_may_not_be_in_each_others_way() {
+fn files_of_two_sources_may_not_conflict() {
     let texts = certificates(1);
     let mut known = TestPlanInputs::with_bundles([bundle("a", "", &[], &texts[0])]);
     let map = json!({"data": {"ca": "K", "dir": "D"}});
@@ -405,7 +405,7 @@ fn files_of_two_sources_may_not_be_in_each_others_way() {
 }
 
 #[test]
-fn everything_that_is_in_the_way_is_said() {
+fn all_blocking_problems_are_reported() {
     let mut known = TestPlanInputs::new();
     known.secrets.insert("s".to_owned(), None);
     let volume = [

@@ -180,7 +180,7 @@ fn a_directory_under_a_name_that_is_needed_keeps_what_is_in_it() {
 }
 
 #[test]
-fn a_pipe_keeps_nobody_waiting() {
+fn a_pipe_does_not_block_the_writer() {
     let (_dir, writer) = volume();
     let files = payload(&[("ca.pem", "A")]);
     writer.write(&files, START).unwrap();

@@ -26,7 +26,7 @@ fn refusal(by: RefusalKind) -> RequestRefusal {
 }
 
 fn trouble(lasting: bool) -> RenewalEvent {
-    RenewalEvent::Trouble { message: "trouble".into(), lasting }
+    RenewalEvent::Failed { message: "trouble".into(), lasting }
 }
 
 /// The phase of a machine before an event.
@@ -110,7 +110,7 @@ fn every_event_in_every_phase() {
         for by in [RefusalKind::Denied, RefusalKind::Failed] {
             let (mut machine, now) = before.machine();
             let actions = machine.step(RenewalEvent::Refused(refusal(by)), now, 0.5);
-            assert_eq!(actions, [RenewalAction::Tell(RenewalNotice::Refused(refusal(by)))], "{before:?}");
+            assert_eq!(actions, [RenewalAction::Notify(RenewalNotice::Refused(refusal(by)))], "{before:?}");
             assert_eq!((machine.reason(), machine.refusal_kind()), ("no", Some(by)));
             again_after(&mut machine, now, before, RenewalKey::New);
         }
@@ -199,7 +199,7 @@ fn loaded_certificate_is_used_until_renewal() {
         let mut machine = new(Some(hour(0)), false);
         let late = time_at(DUE + 3600);
         let told = machine.step(RenewalEvent::Tick, late, random);
-        assert_eq!(told, [RenewalAction::Tell(RenewalNotice::Expired)]);
+        assert_eq!(told, [RenewalAction::Notify(RenewalNotice::Expired)]);
         assert_eq!(machine.idle_for(late), SPREAD.mul_f64(random));
         let then = ClockReading { since: late.since + SPREAD.mul_f64(random), ..late };
         assert_eq!(machine.step(RenewalEvent::Tick, then, 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
@@ -207,24 +207,24 @@ fn loaded_certificate_is_used_until_renewal() {
 }
 
 #[test]
-fn old_age_is_told_once() {
+fn overdue_and_expired_are_reported_once() {
     let mut machine = new(Some(hour(0)), false);
     let mut tell = |seconds| {
         let actions = machine.step(RenewalEvent::Tick, time_at(seconds), 0.5).into_iter();
-        actions.filter(|action| matches!(action, RenewalAction::Tell(_))).collect::<Vec<_>>()
+        actions.filter(|action| matches!(action, RenewalAction::Notify(_))).collect::<Vec<_>>()
     };
     assert_eq!(tell(1800 + 600), []);
-    assert_eq!(tell(1800 + 601), [RenewalAction::Tell(RenewalNotice::Overdue)]);
+    assert_eq!(tell(1800 + 601), [RenewalAction::Notify(RenewalNotice::Overdue)]);
     assert_eq!(tell(1800 + 700), []);
     assert_eq!(tell(3600), []);
-    assert_eq!(tell(3601), [RenewalAction::Tell(RenewalNotice::Expired)]);
+    assert_eq!(tell(3601), [RenewalAction::Notify(RenewalNotice::Expired)]);
     assert_eq!(tell(7200), []);
     machine.step(RenewalEvent::Issued(hour(7200)), time_at(7200), 0.5);
     let told = machine.step(RenewalEvent::Tick, time_at(7200 + 1800 + 601), 0.5);
     assert_eq!(
         told.first(),
-        Some(&RenewalAction::Tell(RenewalNotice::Overdue)),
-        "of another, it is told again"
+        Some(&RenewalAction::Notify(RenewalNotice::Overdue)),
+        "of another, it is reported again"
     );
 }
 

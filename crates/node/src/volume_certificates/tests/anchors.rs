@@ -61,7 +61,7 @@ async fn certificate_orphaned_before_restart_is_renewed() {
     let mut life = node.start();
     life.certificates.ensure(&id("web", 0), node.pod_spec());
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain, "nobody knows the anchors yet");
+    assert_eq!(life.credential(&id("web", 0)).unwrap().chain, first.chain, "the anchors are not known yet");
     node.publish(&[&namesake()]);
     let lost = node.now();
     life.after(&id("web", 0), &first).await;

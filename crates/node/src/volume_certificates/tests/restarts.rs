@@ -91,7 +91,7 @@ async fn pending_request_is_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_definition_is_asked_for_while_the_old_pair_is_served() {
+async fn a_changed_definition_is_requested_while_the_old_pair_is_served() {
     let node = IssuanceTestNode::new(DAY);
     let mut life = node.start();
     life.certificates.ensure(&host_id("edge"), node.host_spec());
@@ -134,7 +134,7 @@ async fn damaged_state_triggers_new_request() {
 /// Processes killed at every disk operation: in the end there is a pair, and no request is made
 /// twice.
 #[tokio::test(start_paused = true)]
-async fn whoever_is_killed_at_any_step_asks_once() {
+async fn a_kill_at_any_step_causes_one_request_only() {
     for operation in 0.. {
         let node = IssuanceTestNode::new(DAY);
         let disk = FailingDisk::fail_at(operation, DiskFailure::Kill);
@@ -164,7 +164,7 @@ async fn whoever_is_killed_at_any_step_asks_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_is_full_holds_up_asking_but_not_serving() {
+async fn a_full_disk_delays_requests_but_not_serving() {
     // The first write, before the request, and those after the response.
     for operation in 1..16 {
         let node = IssuanceTestNode::new(DAY);

@@ -124,10 +124,10 @@ impl PodReportState {
         let mut later = |at: Duration| wait = Some(wait.map_or(at, |wait| wait.min(at)));
         for (volume, (mount, since)) in &self.mounts {
             let Some(note) = mount.failure() else { continue };
-            let told = self.events.get(volume).filter(|event| event.note == note);
-            let at = told.map_or(*since + GRACE, |event| event.next);
+            let last = self.events.get(volume).filter(|event| event.note == note);
+            let at = last.map_or(*since + GRACE, |event| event.next);
             if at <= now {
-                let count = told.map_or(1, |event| event.count.saturating_add(1));
+                let count = last.map_or(1, |event| event.count.saturating_add(1));
                 let (volume, note) = (volume.clone(), note.to_owned());
                 return NextUpdate::Do(StatusUpdate::Event { volume, note, count });
             }
@@ -255,9 +255,9 @@ mod tests {
     }
 
     fn report_state(all: &[(&str, MountState)]) -> PodReportState {
-        let mut told = PodReportState::new(pod(json!({})));
-        told.update(told.pod.clone(), mounts(all), Duration::ZERO);
-        told
+        let mut state = PodReportState::new(pod(json!({})));
+        state.update(state.pod.clone(), mounts(all), Duration::ZERO);
+        state
     }
 
     fn condition(status: bool, reason: &str, message: &str) -> VolumesCondition {
@@ -276,16 +276,16 @@ mod tests {
             (&[("a", old), ("b", failed("why"))], Some(condition(false, "FailedMount", "old; why"))),
         ];
         for (mounts, expected) in cases {
-            let mut told = report_state(mounts);
+            let mut state = report_state(mounts);
             let mut found = None;
             loop {
-                match told.next(SECOND) {
+                match state.next(SECOND) {
                     NextUpdate::Do(StatusUpdate::Condition(condition)) => {
-                        told.condition_written(condition.clone(), SECOND);
+                        state.condition_written(condition.clone(), SECOND);
                         found = Some(condition);
                     }
                     NextUpdate::Do(StatusUpdate::Event { volume, note, count }) => {
-                        told.event_written(&volume, &note, count, SECOND);
+                        state.event_written(&volume, &note, count, SECOND);
                     }
                     NextUpdate::Wait(_) => break,
                 }
@@ -296,40 +296,40 @@ mod tests {
 
     #[test]
     fn transient_failure_is_not_reported() {
-        let mut told = report_state(&[("a", failed("x"))]);
-        assert_eq!(told.next(Duration::ZERO), NextUpdate::Wait(Some(GRACE)));
+        let mut state = report_state(&[("a", failed("x"))]);
+        assert_eq!(state.next(Duration::ZERO), NextUpdate::Wait(Some(GRACE)));
         // The problem continues with another reason: the grace period does not restart.
-        told.update(told.pod.clone(), mounts(&[("a", failed("y"))]), GRACE / 2);
-        assert_eq!(told.next(GRACE / 2), NextUpdate::Wait(Some(GRACE)));
+        state.update(state.pod.clone(), mounts(&[("a", failed("y"))]), GRACE / 2);
+        assert_eq!(state.next(GRACE / 2), NextUpdate::Wait(Some(GRACE)));
         let event = |note: &str, count| {
             NextUpdate::Do(StatusUpdate::Event { volume: "a".into(), note: note.into(), count })
         };
-        assert_eq!(told.next(GRACE), event("y", 1));
-        told.update(told.pod.clone(), mounts(&[("a", MountState::Ready)]), GRACE);
+        assert_eq!(state.next(GRACE), event("y", 1));
+        state.update(state.pod.clone(), mounts(&[("a", MountState::Ready)]), GRACE);
         let good = NextUpdate::Do(StatusUpdate::Condition(condition(true, "VolumesReady", "")));
-        assert_eq!(told.next(GRACE), good);
+        assert_eq!(state.next(GRACE), good);
     }
 
     #[test]
     fn an_event_is_repeated_more_and_more_slowly() {
-        let mut told = report_state(&[("a", failed("x"))]);
-        told.condition_written(condition(false, "FailedMount", "x"), GRACE);
+        let mut state = report_state(&[("a", failed("x"))]);
+        state.condition_written(condition(false, "FailedMount", "x"), GRACE);
         let mut now = GRACE;
         let mut pauses = Vec::new();
         for expected in 1..=8 {
-            let NextUpdate::Do(StatusUpdate::Event { volume, note, count }) = told.next(now) else {
-                panic!("{:?}", told.next(now))
+            let NextUpdate::Do(StatusUpdate::Event { volume, note, count }) = state.next(now) else {
+                panic!("{:?}", state.next(now))
             };
             assert_eq!(count, expected);
-            told.event_written(&volume, &note, count, now);
-            let NextUpdate::Wait(Some(at)) = told.next(now) else { panic!("{:?}", told.next(now)) };
+            state.event_written(&volume, &note, count, now);
+            let NextUpdate::Wait(Some(at)) = state.next(now) else { panic!("{:?}", state.next(now)) };
             pauses.push((at - now).as_secs() / 60);
             now = at;
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30, 30]);
         // Another reason is reported at once.
-        told.update(told.pod.clone(), mounts(&[("a", failed("z"))]), now);
-        let next = told.next(now);
+        state.update(state.pod.clone(), mounts(&[("a", failed("z"))]), now);
+        let next = state.next(now);
         assert!(matches!(next, NextUpdate::Do(StatusUpdate::Event { count: 1, .. })), "{next:?}");
     }
 
@@ -338,42 +338,42 @@ mod tests {
         let has = json!({"conditions": [
             {"type": CONDITION, "status": "True", "reason": "VolumesReady"},
         ]});
-        let mut told = PodReportState::new(pod(has));
-        told.update(told.pod.clone(), mounts(&[("a", MountState::Ready)]), Duration::ZERO);
-        assert_eq!(told.next(SECOND), NextUpdate::Wait(None));
+        let mut state = PodReportState::new(pod(has));
+        state.update(state.pod.clone(), mounts(&[("a", MountState::Ready)]), Duration::ZERO);
+        assert_eq!(state.next(SECOND), NextUpdate::Wait(None));
         // Another client removed the condition.
-        told.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND);
+        state.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND);
         let good = condition(true, "VolumesReady", "");
-        assert_eq!(told.next(SECOND), NextUpdate::Do(StatusUpdate::Condition(good.clone())));
-        told.condition_written(good, SECOND);
+        assert_eq!(state.next(SECOND), NextUpdate::Do(StatusUpdate::Condition(good.clone())));
+        state.condition_written(good, SECOND);
         // A stale pod that arrives late changes nothing.
-        told.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND * 2);
-        assert_eq!(told.next(SECOND * 2), NextUpdate::Wait(None));
+        state.update(pod(json!({})), mounts(&[("a", MountState::Ready)]), SECOND * 2);
+        assert_eq!(state.next(SECOND * 2), NextUpdate::Wait(None));
     }
 
     #[test]
-    fn other_words_can_wait_and_failures_back_off() {
-        let mut told = report_state(&[("a", failed("x"))]);
+    fn rewordings_are_delayed_and_failures_back_off() {
+        let mut state = report_state(&[("a", failed("x"))]);
         let has = condition(false, "FailedMount", "x");
-        told.condition_written(has, GRACE);
-        told.event_written("a", "x", 1, GRACE);
-        told.update(told.pod.clone(), mounts(&[("a", failed("y"))]), GRACE);
-        told.event_written("a", "y", 1, GRACE);
-        assert_eq!(told.next(GRACE), NextUpdate::Wait(Some(GRACE + REWORD)));
+        state.condition_written(has, GRACE);
+        state.event_written("a", "x", 1, GRACE);
+        state.update(state.pod.clone(), mounts(&[("a", failed("y"))]), GRACE);
+        state.event_written("a", "y", 1, GRACE);
+        assert_eq!(state.next(GRACE), NextUpdate::Wait(Some(GRACE + REWORD)));
         let now = GRACE + REWORD;
-        assert!(matches!(told.next(now), NextUpdate::Do(StatusUpdate::Condition(_))));
-        told.condition_failed(now, 0.5);
-        assert_eq!(told.next(now), NextUpdate::Wait(Some(now + SECOND * 2)));
-        told.condition_failed(now, 0.5);
-        assert_eq!(told.next(now), NextUpdate::Wait(Some(now + SECOND * 4)));
+        assert!(matches!(state.next(now), NextUpdate::Do(StatusUpdate::Condition(_))));
+        state.condition_failed(now, 0.5);
+        assert_eq!(state.next(now), NextUpdate::Wait(Some(now + SECOND * 2)));
+        state.condition_failed(now, 0.5);
+        assert_eq!(state.next(now), NextUpdate::Wait(Some(now + SECOND * 4)));
     }
 
     #[test]
-    fn a_pod_that_is_going_away_is_told_nothing() {
-        let mut told = report_state(&[("a", failed("x"))]);
-        let mut going = Pod::clone(&told.pod);
+    fn a_terminating_pod_gets_no_reports() {
+        let mut state = report_state(&[("a", failed("x"))]);
+        let mut going = Pod::clone(&state.pod);
         going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-03-01T12:00:00Z")).unwrap();
-        told.update(Arc::new(going), mounts(&[("a", failed("x"))]), Duration::ZERO);
-        assert_eq!(told.next(SECOND * 9), NextUpdate::Wait(None));
+        state.update(Arc::new(going), mounts(&[("a", failed("x"))]), Duration::ZERO);
+        assert_eq!(state.next(SECOND * 9), NextUpdate::Wait(None));
     }
 }

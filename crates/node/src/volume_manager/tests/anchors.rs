@@ -121,7 +121,7 @@ async fn a_hundred_and_fifty_bundles() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_those_concerned_are_made_again_and_deliveries_are_counted() {
+async fn only_affected_volumes_are_rewritten_and_deliveries_are_counted() {
     let node = VolumeTestNode::new();
     node.set_bundles(&[bundle("a", "", &[]), bundle("b", "", &[])]);
     let pods = [pod("u1", json!([named("a", false)])), pod("u2", json!([named("b", false)]))];

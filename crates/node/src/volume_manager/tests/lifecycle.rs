@@ -50,7 +50,7 @@ async fn a_pod_that_is_gone_leaves_nothing() {
     node.set_pods(&[over]);
     node.until_gone(&directory).await;
     let deletes = node.asked.borrow().iter().filter(|one| one.method == Method::DELETE).count();
-    assert_eq!(deletes, 0, "nobody wanted it deleted");
+    assert_eq!(deletes, 0, "its deletion was not requested");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +112,7 @@ async fn a_process_that_begins_without_the_server_removes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pods_of_a_kubelet_are_left_to_it() {
+async fn the_pods_of_a_kubelet_are_not_managed() {
     let (node, _running, _) = start_with_pod().await;
     node.registration.send_modify(|known| known.kubelet = true);
     node.until_gone(&node.dir.path().join("pods/u1")).await;
@@ -141,7 +141,7 @@ async fn foreign_files_are_not_touched() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_disk_that_fails_is_tried_again_and_told_of() {
+async fn a_disk_failure_is_retried_and_reported() {
     let mut node = VolumeTestNode::new();
     let broken = Arc::new(AtomicBool::new(true));
     let breaks = broken.clone();

@@ -14,7 +14,7 @@ fn condition(asked: &RecordedRequest) -> &Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_missing_is_told_of_until_it_comes() {
+async fn a_missing_bundle_is_reported_until_it_exists() {
     let node = VolumeTestNode::new();
     let _running = node.start();
     node.set_pods(&[pod("u1", json!([named("a", false)]))]);
@@ -53,7 +53,7 @@ async fn one_that_is_missing_is_told_of_until_it_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_starts_as_it_should_hears_of_it_once() {
+async fn a_pod_that_starts_normally_gets_one_condition() {
     let node = VolumeTestNode::new();
     node.set_bundles(&[bundle("a", "", &[])]);
     let mut pod = pod("u1", json!([named("a", false)]));
@@ -73,7 +73,7 @@ async fn a_pod_that_starts_as_it_should_hears_of_it_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_does_not_listen_holds_up_nothing() {
+async fn an_unreachable_server_delays_nothing() {
     let node = VolumeTestNode::new();
     *node.refuse.lock().unwrap() = Some(500);
     node.set_pods(&[pod("u1", json!([named("a", false)])), pod("u2", json!([named("b", true)]))]);
