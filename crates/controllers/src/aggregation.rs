@@ -25,7 +25,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_s
 /// The only key. Any role may contribute to any other, so all are reconciled together, once for all changes so far.
 const ALL: &str = "clusterroles";
 
-/// Runs the controller.
+/// Combines the rules of aggregated ClusterRoles whenever one changes; does not return.
 pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible {
     let queue = Arc::new(WorkQueue::new(metrics.clone(), BACKOFF));
     let roles = ApiResource::erase::<ClusterRole>(&());

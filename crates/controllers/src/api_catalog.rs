@@ -23,7 +23,7 @@ pub struct ApiCatalog {
     latest: watch::Sender<Arc<CatalogSnapshot>>,
     failures: Counter,
     /// Held during a discovery, so that concurrent callers wait for its result.
-    asking: Mutex<()>,
+    discovery_lock: Mutex<()>,
 }
 
 /// Result of one discovery.
@@ -79,7 +79,7 @@ impl ApiCatalog {
     /// Creates an empty catalog. `failures` counts discoveries that fail for at least one group version.
     pub fn new(client: Client, failures: Counter) -> ApiCatalog {
         let (latest, _) = watch::channel(Arc::default());
-        ApiCatalog { client, latest, failures, asking: Mutex::new(()) }
+        ApiCatalog { client, latest, failures, discovery_lock: Mutex::new(()) }
     }
 
     /// Returns the latest snapshot, which is empty until the first discovery succeeds.
@@ -94,7 +94,7 @@ impl ApiCatalog {
 
     /// Returns the latest snapshot if it is not older than `age`, and discovers otherwise.
     pub async fn refresh(&self, age: Duration) -> anyhow::Result<Arc<CatalogSnapshot>> {
-        let _asking = self.asking.lock().await;
+        let _discovering = self.discovery_lock.lock().await;
         let known = self.current();
         if known.taken.is_some_and(|taken| taken.elapsed() <= age) {
             return Ok(known);

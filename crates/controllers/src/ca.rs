@@ -1,12 +1,12 @@
-//! CA certificate and key of a signer, in two files that are reloaded when they change. The last valid pair stays in
-//! use.
+//! CA certificate and key of a signer, which are reloaded when they change. The last valid pair stays in use.
 //!
-//! The files are replaced one after the other and may be invalid in between, so they are validated together: a CA
-//! certificate that is valid now and matches the key, followed by its issuers where a chain is allowed. Anything else
+//! They are in two files, or in a Secret (`secret`), with the key in a Secret or a PKCS#11 token. Files are replaced one after
+//! the other and may be invalid in between, so certificate and key are validated together: a CA certificate that is valid now and matches the key, followed by its issuers where a chain is allowed. Anything else
 //! is reported and leaves the pair in use. If there is none yet, the signer is degraded: its requests stay pending with
 //! the reason, and all other signers work.
 
 mod metrics;
+pub mod secret;
 pub mod self_signed;
 
 use std::convert::Infallible;
@@ -16,14 +16,16 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use time::OffsetDateTime;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::watch;
 use windlass_pki::limits::MAX_PEM_BYTES;
-use windlass_pki::{Certificate, CertificateAuthority, Validity};
+use windlass_pki::{CaKey, Certificate, CertificateAuthority, Validity};
 use windlass_runtime::file_watch::{FileReadError, FileWatchTiming, FileWatcher, read_limited};
 
 use crate::options::Clock;
 
 pub(crate) use metrics::CaMetrics;
+pub use secret::{CaContext, SecretCa, SecretCaKind};
 
 /// Reason of the condition on requests while their signer has no usable CA.
 pub const UNAVAILABLE: &str = "SignerUnavailable";
@@ -47,6 +49,17 @@ impl SigningCa {
     /// Returns the certificate of the CA.
     pub fn certificate(&self) -> &Certificate {
         self.authority.certificate()
+    }
+
+    /// Runs a function that signs with the key of the CA. A key in a token may block for seconds, so other tasks of this
+    /// thread move to another one meanwhile.
+    pub fn run_signing<T>(&self, sign: impl FnOnce() -> T) -> T {
+        let is_parallel =
+            Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
+        match self.authority.key() {
+            CaKey::External(_) if is_parallel => tokio::task::block_in_place(sign),
+            _ => sign(),
+        }
     }
 
     /// Lists the intermediates that follow an issued leaf, in order: the CA and its issuers, without self-signed
@@ -96,12 +109,27 @@ enum CertificateFileForm {
 /// Additional check of a CA certificate.
 pub type CaCheck = Box<dyn Fn(&Certificate) -> Result<()> + Send + Sync>;
 
-/// Files of a CA, with the last valid pair.
-pub struct CaSource {
+/// Certificate and key files of a CA.
+struct CaFilePair {
     certificate: PathBuf,
     key: PathBuf,
     form: CertificateFileForm,
     check: Option<CaCheck>,
+}
+
+/// Where a CA is loaded from.
+enum CaLoader {
+    /// Certificate and key files of this machine.
+    Files(CaFilePair),
+    /// A Secret of the API.
+    Secret(SecretCa),
+    /// Nowhere: the configuration names no CA that exists, for the reason of the source's error.
+    Missing,
+}
+
+/// A CA and where it is loaded from, with the last valid pair of certificate and key.
+pub struct CaSource {
+    loader: CaLoader,
     clock: Clock,
     state: Mutex<CaState>,
     /// Held while the files are read, so that an older read does not replace a newer one.
@@ -110,17 +138,17 @@ pub struct CaSource {
 }
 
 struct CaState {
-    /// `None` until the files were valid for the first time.
+    /// `None` until the pair was valid for the first time.
     current: Option<Arc<SigningCa>>,
     problem: Option<CaError>,
 }
 
-/// Reason for which the files of a CA are rejected.
+/// Reason for which a CA is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CaError {
-    /// Text for operators, with file names.
+    /// Text for operators, with the names of files and objects.
     detail: String,
-    /// Text for requesters, without file names, which do not concern them.
+    /// Text for requesters, without these names, which do not concern them.
     cause: String,
 }
 
@@ -128,7 +156,7 @@ impl CaSource {
     /// Opens a CA certificate and its key. [`CaSource::watch`] reloads them. Reads from disk: do not call it in async
     /// code.
     pub fn from_files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
-        CaSource::open(certificate, key, CertificateFileForm::One, None, clock)
+        CaSource::open(CaFilePair { certificate, key, form: CertificateFileForm::One, check: None }, clock)
     }
 
     /// Like [`CaSource::from_files`], but the CA must also pass `check`.
@@ -138,35 +166,48 @@ impl CaSource {
         check: CaCheck,
         clock: Clock,
     ) -> Arc<CaSource> {
-        CaSource::open(certificate, key, CertificateFileForm::One, Some(check), clock)
+        CaSource::open(
+            CaFilePair { certificate, key, form: CertificateFileForm::One, check: Some(check) },
+            clock,
+        )
     }
 
     /// As [`CaSource::from_files`], for a certificate file that may hold a chain.
     pub fn from_chain_files(certificate: PathBuf, key: PathBuf, clock: Clock) -> Arc<CaSource> {
-        CaSource::open(certificate, key, CertificateFileForm::Chain, None, clock)
+        CaSource::open(CaFilePair { certificate, key, form: CertificateFileForm::Chain, check: None }, clock)
     }
 
-    fn open(
-        certificate: PathBuf,
-        key: PathBuf,
-        form: CertificateFileForm,
-        check: Option<CaCheck>,
-        clock: Clock,
-    ) -> Arc<CaSource> {
-        let state = Mutex::new(CaState { current: None, problem: None });
-        let (reading, accepted) = (Mutex::new(()), watch::Sender::new(0));
-        let source = CaSource { certificate, key, form, check, clock, state, reading, accepted };
+    /// Creates the source of a CA in a Secret. It has no CA until [`CaSource::run`] has read the Secret.
+    pub fn from_secret(secret: SecretCa, clock: Clock) -> Arc<CaSource> {
+        Arc::new(CaSource::new(CaLoader::Secret(secret), clock))
+    }
+
+    /// Creates a source without a CA, for a configuration that names none that exists.
+    pub fn missing(reason: &str, clock: Clock) -> Arc<CaSource> {
+        let source = CaSource::new(CaLoader::Missing, clock);
+        source.reject(CaError { detail: reason.to_owned(), cause: reason.to_owned() });
+        Arc::new(source)
+    }
+
+    fn open(files: CaFilePair, clock: Clock) -> Arc<CaSource> {
+        let source = CaSource::new(CaLoader::Files(files), clock);
         source.reload();
         Arc::new(source)
     }
 
-    /// Returns the last valid pair; `None` if the files were never valid. It may have expired since: check the time
-    /// before signing.
+    fn new(loader: CaLoader, clock: Clock) -> CaSource {
+        let state = Mutex::new(CaState { current: None, problem: None });
+        let (reading, accepted) = (Mutex::new(()), watch::Sender::new(0));
+        CaSource { loader, clock, state, reading, accepted }
+    }
+
+    /// Returns the last valid pair; `None` if there never was one. It may have expired since: check the time before
+    /// signing.
     pub fn current(&self) -> Option<Arc<SigningCa>> {
         self.lock().current.clone()
     }
 
-    /// Returns why the files are rejected, or that the pair in use has expired.
+    /// Returns why the present certificate and key are rejected, or that the pair in use has expired.
     pub fn error(&self) -> Option<String> {
         self.lock().problem.as_ref().map(|problem| problem.detail.clone())
     }
@@ -178,9 +219,12 @@ impl CaSource {
         format!("the signer's CA cannot be used: {cause}")
     }
 
-    /// Returns the path of the certificate file.
-    pub fn certificate_file(&self) -> &Path {
-        &self.certificate
+    /// Returns the path of the certificate file; `None` if the CA is not in files.
+    pub fn certificate_file(&self) -> Option<&Path> {
+        match &self.loader {
+            CaLoader::Files(files) => Some(&files.certificate),
+            CaLoader::Secret(_) | CaLoader::Missing => None,
+        }
     }
 
     /// Returns a receiver of the number of accepted pairs, including the first.
@@ -194,29 +238,97 @@ impl CaSource {
         Some((until - (self.clock)()).whole_seconds())
     }
 
-    /// Reads the files and uses them if they are valid. Reads from disk: do not call it in async code.
+    /// Reads the files and uses them if they are valid. Reads from disk: do not call it in async code. Does nothing
+    /// for a CA that is not in files.
     pub fn reload(&self) {
+        let CaLoader::Files(files) = &self.loader else { return };
         let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-        match self.load((self.clock)()) {
-            Ok(ca) => self.accept(ca),
-            Err(problem) => self.reject(problem),
+        self.update(files.load((self.clock)()));
+    }
+
+    /// Keeps the CA current: reloads it when it changes, and generates or renews it if the source does that.
+    pub async fn run(self: Arc<Self>, context: CaContext) -> Infallible {
+        match &self.loader {
+            CaLoader::Files(_) => self.clone().watch().await,
+            CaLoader::Secret(secret) => secret::run(&self, secret, context).await,
+            CaLoader::Missing => std::future::pending().await,
         }
     }
 
-    /// Reloads the files when they change, and checks from time to time whether the CA is still valid.
+    /// Reloads the files when they change, and checks from time to time whether the CA is still valid. Waits forever
+    /// for a CA that is not in files.
     pub async fn watch(self: Arc<Self>) -> Infallible {
-        let files = [self.certificate.clone(), self.key.clone()];
-        let mut watcher = FileWatcher::new(files, FileWatchTiming::default());
+        let CaLoader::Files(files) = &self.loader else { return std::future::pending().await };
+        let paths = [files.certificate.clone(), files.key.clone()];
+        let mut watcher = FileWatcher::new(paths, FileWatchTiming::default());
         loop {
             let source = self.clone();
             if let Err(error) = tokio::task::spawn_blocking(move || source.reload()).await {
-                tracing::error!(%error, file = %self.certificate.display(), "reload of the CA panicked");
+                tracing::error!(%error, file = %files.certificate.display(), "reload of the CA panicked");
             }
             // The result does not matter: both lead to a reload.
             let _ = tokio::time::timeout(VALIDITY_CHECK, watcher.changed()).await;
         }
     }
 
+    fn update(&self, loaded: Result<SigningCa, CaError>) {
+        match loaded {
+            Ok(ca) => self.accept(ca),
+            Err(problem) => self.reject(problem),
+        }
+    }
+
+    fn accept(&self, ca: SigningCa) {
+        let mut state = self.lock();
+        let location = self.location();
+        if state.problem.take().is_some() {
+            tracing::info!(%location, "CA is valid again");
+        }
+        // The same certificate has the same key, however the key is encoded.
+        if state.current.as_ref().is_some_and(|current| current.is_same(&ca)) {
+            return;
+        }
+        let until = ca.certificate().validity().not_after();
+        if state.current.is_some() {
+            tracing::info!(%location, %until, "accepted a new CA");
+        }
+        state.current = Some(Arc::new(ca));
+        drop(state);
+        self.accepted.send_modify(|count| *count += 1);
+    }
+
+    fn reject(&self, problem: CaError) {
+        let mut state = self.lock();
+        if state.problem.as_ref() == Some(&problem) {
+            return;
+        }
+        let (location, error) = (self.location(), &problem.detail);
+        match state.current {
+            Some(_) => {
+                tracing::error!(%location, error, "CA rejected; still signing with the previous CA");
+            }
+            None => {
+                tracing::error!(%location, error, "CA rejected; requests stay pending until it is valid");
+            }
+        }
+        state.problem = Some(problem);
+    }
+
+    /// Names the place of the CA for the log.
+    fn location(&self) -> String {
+        match &self.loader {
+            CaLoader::Files(files) => files.certificate.display().to_string(),
+            CaLoader::Secret(secret) => secret.location(),
+            CaLoader::Missing => "none".to_owned(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CaState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl CaFilePair {
     /// Reads the files and checks that they are valid now.
     fn load(&self, now: OffsetDateTime) -> Result<SigningCa, CaError> {
         let (certificate, key) = (&self.certificate, &self.key);
@@ -235,53 +347,19 @@ impl CaSource {
             detail: format!("{} with {}: {error}", certificate.display(), key.display()),
             cause: error.to_string(),
         })?;
-        let usable = ca.full_chain().try_for_each(|each| check_validity(each, now));
         let checked = || self.check.as_ref().map_or(Ok(()), |check| check(ca.certificate()));
-        usable.and_then(|()| checked()).map_err(|error| CaError {
+        ca.check_time(now).and_then(|()| checked()).map_err(|error| CaError {
             detail: format!("{} {error:#}", certificate.display()),
             cause: format!("it {error:#}"),
         })?;
         Ok(ca)
     }
+}
 
-    fn accept(&self, ca: SigningCa) {
-        let mut state = self.lock();
-        let file = self.certificate.display();
-        if state.problem.take().is_some() {
-            tracing::info!(%file, "CA files are valid again");
-        }
-        // The same certificate has the same key, however the key is encoded.
-        if state.current.as_ref().is_some_and(|current| current.is_same(&ca)) {
-            return;
-        }
-        let until = ca.certificate().validity().not_after();
-        if state.current.is_some() {
-            tracing::info!(%file, %until, "accepted a new CA");
-        }
-        state.current = Some(Arc::new(ca));
-        drop(state);
-        self.accepted.send_modify(|count| *count += 1);
-    }
-
-    fn reject(&self, problem: CaError) {
-        let mut state = self.lock();
-        if state.problem.as_ref() == Some(&problem) {
-            return;
-        }
-        let (file, detail) = (self.certificate.display(), &problem.detail);
-        match state.current {
-            Some(_) => {
-                tracing::error!(%file, error = detail, "CA files rejected; still signing with the previous CA");
-            }
-            None => {
-                tracing::error!(%file, error = detail, "CA files rejected; requests stay pending until the files are valid");
-            }
-        }
-        state.problem = Some(problem);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CaState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl SigningCa {
+    /// Checks that all certificates of the chain are valid at this time.
+    fn check_time(&self, now: OffsetDateTime) -> Result<()> {
+        self.full_chain().try_for_each(|each| check_validity(each, now))
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A request is answered by one write of the object that the watch delivered, which the server rejects if the object has
 //! changed since. So a request never gets two certificates, and none without an approval that was there before. Signing
-//! takes an [`ApprovedCsr`], which proves the approval.
+//! takes an `ApprovedCsr`, which proves the approval, and a `RecordedIssuance`, which proves that the certificate is in
+//! the ledger: decide and prepare, record, sign, write.
 
 mod approved_csr;
 mod decision;
@@ -11,8 +12,8 @@ mod policy;
 mod terms;
 
 use std::convert::Infallible;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -32,27 +33,33 @@ use windlass_runtime::workers::{Requeue, run_workers};
 
 use crate::ca::{CaSource, SigningCa};
 use crate::csr::{self, Csr, PendingCsr, PendingCsrs, is_conflict, write_outcome};
+use crate::ledger::{Ledger, PreparedCertificate};
 use crate::metrics::{MetricFamilies, SIGNING};
 use crate::options::Clock;
 use crate::pending_requests;
-use crate::signers::CustomSigner;
-use crate::signers::config::SignerConfig;
+use crate::signers::config::{SignerConfig, SignerLimits};
+use crate::signers::quota::{LimitDelay, RequesterQuota};
 use crate::signers::rollout::{CaRollout, RolloutHold};
+use crate::signers::{CustomSigner, SignerList, restart_on_change};
 
 use approved_csr::{ApprovedCsr, awaits_signer};
-use decision::{CsrDecision, SigningDelay, decide};
+use decision::{CsrDecision, SigningDelay};
 use terms::SigningTerms;
 
 pub(crate) use metrics::{SignerCounters, SignerMetrics};
 pub use policy::KubernetesSigner;
 
-/// Requests that are processed concurrently.
-const WORKERS: usize = 16;
+/// Requests that are processed concurrently. Each waits until its certificate is recorded, and those that wait together
+/// are recorded with one write.
+const WORKERS: usize = 64;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(300));
 
 /// Condition with the reason for which an approved request has no certificate yet. It is removed when the certificate is
 /// issued.
 pub const DELAYED: &str = "windlass.dev/SigningDelayed";
+
+/// Reason of the condition on requests whose certificate cannot be recorded.
+pub(crate) const LEDGER_UNAVAILABLE: &str = "LedgerUnavailable";
 
 /// A built-in signer and its CA.
 #[derive(Clone)]
@@ -108,7 +115,8 @@ pub fn kubelet_serving_anchors(signers: &[BuiltInSigner]) -> Option<CustomSigner
     let BuiltInSigner { signer, ca } =
         signers.iter().find(|each| each.signer == KubernetesSigner::KubeletServing)?;
     let name = SignerName::parse(&FieldPath::new("name"), signer.name(), &mut FieldErrors::new())?;
-    let custom = SignerConfig::publish_only(name, ca.certificate_file().to_owned());
+    let certificate = ca.certificate_file().unwrap_or(Path::new("")).to_owned();
+    let custom = SignerConfig::publish_only(name, certificate);
     Some(CustomSigner::new(custom, ca.clone()))
 }
 
@@ -121,26 +129,48 @@ pub fn log_missing_signers(signers: &[BuiltInSigner]) {
     }
 }
 
-/// Runs these signers; does not return. `longest` limits the lifetime of certificates of built-in signers.
+/// Runs these signers; does not return. `max_duration` limits the lifetime of certificates of built-in signers.
 pub async fn run(
     client: Client,
     built_in: Vec<BuiltInSigner>,
-    longest: Duration,
+    max_duration: Duration,
     custom: Vec<CustomSigner>,
+    ledger: Ledger,
+    clock: Clock,
+    metrics: Arc<MetricFamilies>,
+) -> Infallible {
+    let (_, custom) = watch::channel(Arc::new(custom));
+    run_set(client, built_in, max_duration, custom, ledger, clock, metrics).await
+}
+
+/// As [`run`], with custom signers that change. Requests in progress are not interrupted by a change.
+pub(crate) async fn run_set(
+    client: Client,
+    built_in: Vec<BuiltInSigner>,
+    max_duration: Duration,
+    custom: watch::Receiver<SignerList>,
+    ledger: Ledger,
     clock: Clock,
     metrics: Arc<MetricFamilies>,
 ) -> Infallible {
     let own = built_in.into_iter().map(|BuiltInSigner { signer, ca }| {
-        let terms = SigningTerms::BuiltIn { signer, longest };
-        CsrIssuer::new(signer.name(), ca, terms, &metrics)
+        let terms = SigningTerms::BuiltIn { signer, max_duration };
+        Arc::new(CsrIssuer::new(signer.name(), ca, terms, &metrics))
     });
-    let custom = custom.into_iter().filter_map(|CustomSigner { custom, ca, rollout }| {
-        let terms = SigningTerms::Custom(Box::new(custom.requests?));
-        let issuer = CsrIssuer::new(custom.name.as_str(), ca, terms, &metrics);
-        Some(CsrIssuer { rollout: Some(rollout), ..issuer })
+    let own: Vec<_> = own.collect();
+    let queue = Arc::new(WorkQueue::new(metrics.queue(SIGNING), BACKOFF));
+    let signing = CsrSigner::new(&client, ledger, clock);
+    let counter = Arc::downgrade(&signing);
+    metrics.statistics.set_pending_source("csr", move |signer| {
+        counter.upgrade().map_or(0, |signing| signing.requests.count_for_signer(signer))
     });
-    let issuers = own.chain(custom).collect();
-    sign(client, issuers, clock, WorkQueue::new(metrics.queue(SIGNING), BACKOFF)).await
+    let watch = restart_on_change(custom, |list| {
+        let custom = list.iter().filter_map(|signer| CsrIssuer::from_custom(signer, &metrics));
+        signing.set_issuers(own.iter().cloned().chain(custom.map(Arc::new)).collect());
+        signing.clone().watch(client.clone(), queue.clone())
+    });
+    let reconcile = |name: String| signing.clone().reconcile(name);
+    tokio::join!(watch, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
 struct CsrIssuer {
@@ -149,24 +179,36 @@ struct CsrIssuer {
     /// Decides which CA signs during a rollout; `None` if a new CA signs immediately.
     rollout: Option<Arc<CaRollout>>,
     terms: SigningTerms,
+    limits: SignerLimits,
+    quota: Arc<RequesterQuota>,
     counters: SignerCounters,
 }
 
 impl CsrIssuer {
+    /// Creates the issuer of a custom signer; `None` if it signs no CertificateSigningRequests.
+    fn from_custom(signer: &CustomSigner, metrics: &MetricFamilies) -> Option<CsrIssuer> {
+        let CustomSigner { custom, ca, rollout, quota } = signer.clone();
+        let terms = SigningTerms::Custom(Box::new(custom.requests?));
+        let issuer = CsrIssuer::new(custom.name.as_str(), ca, terms, metrics);
+        Some(CsrIssuer { rollout: Some(rollout), limits: custom.limits, quota, ..issuer })
+    }
+
     fn new(name: &str, ca: Arc<CaSource>, terms: SigningTerms, metrics: &MetricFamilies) -> CsrIssuer {
         metrics.authorities.add_source(name, &ca);
         let counters = metrics.signers.signer(name);
-        CsrIssuer { name: name.to_owned(), ca, rollout: None, terms, counters }
+        let (limits, quota) = (SignerLimits::default(), Arc::default());
+        CsrIssuer { name: name.to_owned(), ca, rollout: None, terms, limits, quota, counters }
     }
 
-    fn decide(&self, csr: &Csr, now: OffsetDateTime) -> CsrDecision {
+    /// Decides on a request; returns the CA that signs as well.
+    fn decide(&self, csr: &Csr, now: OffsetDateTime) -> (CsrDecision, Option<Arc<SigningCa>>) {
         let request = match ApprovedCsr::verify(csr, &self.name) {
             Ok(request) => request,
-            Err(reason) => return reason.into(),
+            Err(reason) => return (reason.into(), None),
         };
         match self.select_ca(now) {
-            Ok(ca) => decide(&request, &self.terms, &ca, now),
-            Err(delay) => CsrDecision::Delayed(delay),
+            Ok(ca) => (decision::decide(&request, &self.terms, &ca, now), Some(ca)),
+            Err(delay) => (CsrDecision::Delayed(delay), None),
         }
     }
 
@@ -179,6 +221,13 @@ impl CsrIssuer {
         }
     }
 
+    /// Returns the reservation of a certificate that is not issued to the quota of its requester.
+    fn release_quota(&self, request: &Csr) {
+        if self.limits.certificates_per_requester_per_hour.is_some() {
+            self.quota.release(request.spec.username.as_deref().unwrap_or_default());
+        }
+    }
+
     /// Returns receivers that change when another CA may sign.
     fn changes(&self) -> impl Iterator<Item = watch::Receiver<u64>> {
         let of_rollout = self.rollout.as_ref().map(|rollout| rollout.changes());
@@ -186,44 +235,93 @@ impl CsrIssuer {
     }
 }
 
-async fn sign(client: Client, issuers: Vec<CsrIssuer>, clock: Clock, queue: WorkQueue<String>) -> Infallible {
-    if issuers.is_empty() {
-        return std::future::pending().await;
-    }
-    let queue = Arc::new(queue);
-    let signing = Arc::new(CsrSigner {
-        requests: PendingCsrs::default(),
-        api: Api::all(client.clone()),
-        events: EventRecorder::new(
-            client.clone(),
-            EventReporter::controller("csrsigning"),
-            CONTROLLER_EVENT_LIMIT,
-        ),
-        issuers,
-        clock,
-    });
-    let wanted = |request: &Csr| awaits_signer(request) && signing.issuer(request).is_some();
-    let watch = csr::watch_csrs(client, &signing.requests, &queue, wanted);
-    let wakers = signing.issuers.iter().flat_map(|each| {
-        let wake =
-            |changes| pending_requests::requeue_on_ca_change(&signing.requests, &each.name, changes, &queue);
-        each.changes().map(wake)
-    });
-    let reconcile = |name: String| signing.clone().reconcile(name);
-    tokio::join!(watch, join_all(wakers), run_workers(queue.clone(), WORKERS, reconcile)).0
-}
-
 struct CsrSigner {
     requests: PendingCsrs,
     api: Api<Csr>,
     events: EventRecorder,
-    issuers: Vec<CsrIssuer>,
+    issuers: RwLock<Vec<Arc<CsrIssuer>>>,
+    ledger: Ledger,
     clock: Clock,
 }
 
 impl CsrSigner {
-    fn issuer(&self, request: &Csr) -> Option<&CsrIssuer> {
-        self.issuers.iter().find(|each| each.name == request.spec.signer_name)
+    fn new(client: &Client, ledger: Ledger, clock: Clock) -> Arc<CsrSigner> {
+        let reporter = EventReporter::controller("csrsigning");
+        Arc::new(CsrSigner {
+            requests: PendingCsrs::default(),
+            api: Api::all(client.clone()),
+            events: EventRecorder::new(client.clone(), reporter, CONTROLLER_EVENT_LIMIT),
+            issuers: RwLock::default(),
+            ledger,
+            clock,
+        })
+    }
+
+    fn set_issuers(&self, issuers: Vec<Arc<CsrIssuer>>) {
+        *self.issuers.write().unwrap_or_else(PoisonError::into_inner) = issuers;
+    }
+
+    fn issuers(&self) -> Vec<Arc<CsrIssuer>> {
+        self.issuers.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn issuer(&self, request: &Csr) -> Option<Arc<CsrIssuer>> {
+        let issuers = self.issuers.read().unwrap_or_else(PoisonError::into_inner);
+        issuers.iter().find(|each| each.name == request.spec.signer_name).cloned()
+    }
+
+    /// Watches requests to the present issuers, and their CAs.
+    async fn watch(self: Arc<Self>, client: Client, queue: Arc<WorkQueue<String>>) -> Infallible {
+        let issuers = self.issuers();
+        if issuers.is_empty() {
+            return std::future::pending().await;
+        }
+        let wanted = |request: &Csr| awaits_signer(request) && self.issuer(request).is_some();
+        let watch = csr::watch_csrs(client, &self.requests, &queue, wanted);
+        let wakers = issuers.iter().flat_map(|each| {
+            let wake =
+                |changes| pending_requests::requeue_on_ca_change(&self.requests, &each.name, changes, &queue);
+            each.changes().map(wake)
+        });
+        tokio::join!(watch, join_all(wakers)).0
+    }
+
+    /// Decides on a request within the limits of its signer; returns the CA that signs as well. Reserves the certificate
+    /// in the quota of the requester if it is to be issued.
+    fn decide(
+        &self,
+        issuer: &CsrIssuer,
+        request: &Csr,
+        now: OffsetDateTime,
+    ) -> (CsrDecision, Option<Arc<SigningCa>>) {
+        let requester = request.spec.username.as_deref().unwrap_or_default();
+        if let Err(LimitDelay { reason, message }) = self.check_limits(issuer, request, requester, now) {
+            issuer.counters.count_limited(reason);
+            return (CsrDecision::Delayed(SigningDelay { reason, message }), None);
+        }
+        let (decision, ca) = issuer.decide(request, now);
+        if !matches!(decision, CsrDecision::Issue(_)) {
+            issuer.release_quota(request);
+        }
+        (decision, ca)
+    }
+
+    fn check_limits(
+        &self,
+        issuer: &CsrIssuer,
+        request: &Csr,
+        requester: &str,
+        now: OffsetDateTime,
+    ) -> Result<(), LimitDelay> {
+        if let Some(limit) = issuer.limits.pending_requests
+            && !self.requests.is_within(&request.name_any(), limit)
+        {
+            return Err(LimitDelay::pending(limit));
+        }
+        match issuer.limits.certificates_per_requester_per_hour {
+            Some(limit) => issuer.quota.reserve(requester, limit, now),
+            None => Ok(()),
+        }
     }
 
     async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
@@ -244,22 +342,73 @@ impl CsrSigner {
 
     async fn process(&self, request: &Csr, since: Instant) -> Result<Requeue, kube::Error> {
         let Some(issuer) = self.issuer(request) else { return Ok(Requeue::Done) };
-        let (counters, now) = (&issuer.counters, (self.clock)());
-        let answer = issuer.decide(request, now);
+        let (answer, ca) = self.decide(&issuer, request, (self.clock)());
         if answer != CsrDecision::Nothing {
-            counters.requests.inc();
+            issuer.counters.requests.inc();
         }
-        match answer {
-            CsrDecision::Nothing => {}
-            CsrDecision::Certificate(text) => {
-                let mut answered = without_condition(request, DELAYED);
-                let status = answered.status.get_or_insert_default();
-                status.certificate = Some(ByteString(text.into_bytes()));
-                self.write_status(&answered).await?;
-                counters.count_issued(since.elapsed());
+        match (answer, ca) {
+            (CsrDecision::Issue(prepared), Some(ca)) => {
+                let issued = self.issue(request, &issuer, &ca, &prepared, since).await;
+                if !matches!(issued, Ok(Requeue::Done)) {
+                    issuer.release_quota(request);
+                }
+                issued
             }
+            (answer, _) => self.refuse(request, &issuer, answer).await,
+        }
+    }
+
+    /// Records a certificate, signs it and writes it to its request.
+    async fn issue(
+        &self,
+        request: &Csr,
+        issuer: &CsrIssuer,
+        ca: &SigningCa,
+        prepared: &PreparedCertificate,
+        since: Instant,
+    ) -> Result<Requeue, kube::Error> {
+        let recorded = match self.ledger.record(prepared.record.clone()).await {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                let delay = SigningDelay { reason: LEDGER_UNAVAILABLE, message: error.to_string() };
+                return self.refuse(request, issuer, CsrDecision::Delayed(delay)).await;
+            }
+        };
+        let text = match ca.run_signing(|| decision::sign(prepared, &issuer.terms, ca, &recorded)) {
+            Ok(text) => text,
+            Err(decision) => {
+                self.ledger.abandon(recorded);
+                return self.refuse(request, issuer, decision).await;
+            }
+        };
+        let mut answered = without_condition(request, DELAYED);
+        let status = answered.status.get_or_insert_default();
+        status.certificate = Some(ByteString(text.into_bytes()));
+        match self.write_status(&answered).await {
+            Ok(()) => {
+                self.ledger.confirm(recorded);
+                issuer.counters.count_issued(since.elapsed());
+                Ok(Requeue::Done)
+            }
+            Err(error) => {
+                self.ledger.settle_failed_write(recorded, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Reports why a request gets no certificate, or none yet.
+    async fn refuse(
+        &self,
+        request: &Csr,
+        issuer: &CsrIssuer,
+        decision: CsrDecision,
+    ) -> Result<Requeue, kube::Error> {
+        let counters = &issuer.counters;
+        match decision {
+            CsrDecision::Nothing | CsrDecision::Issue(_) => {}
             CsrDecision::Refused(message) => {
-                let failed = true_condition(FAILED, "SignerValidationFailure", &message, now);
+                let failed = true_condition(FAILED, "SignerValidationFailure", &message, (self.clock)());
                 self.write_status(&with_condition(request, failed, DELAYED)).await?;
                 counters.failed.inc();
             }

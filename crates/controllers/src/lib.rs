@@ -14,7 +14,7 @@
 //!
 //! 1. `csr` watches CertificateSigningRequests; `pending_requests` keeps those that wait for this process.
 //! 2. [`approver`] checks who requests what, by SubjectAccessReviews for kubelets or by the approval rules of a custom signer, and writes `Approved`.
-//! 3. [`csr_signer`] finds the signer, checks its policy, signs with the CA that [`signers::rollout`] selects, and writes
+//! 3. [`csr_signer`] finds the signer, checks its policy, records the certificate in the [`ledger`], signs it with the CA that [`signers::rollout`] selects, and writes
 //!    the certificate in one update of the object that was checked: if that changed meanwhile, the server rejects the write.
 //! 4. [`publisher::anchors`] publishes the trust anchors of the CA as a ClusterTrustBundle, and holds a new CA back until nodes have its anchor.
 //! 5. [`cleaner`] deletes the request when its retention period has ended.
@@ -26,8 +26,10 @@
 //! | module | holds |
 //! |---|---|
 //! | [`approver`], [`csr_signer`], [`cleaner`] | the life of a CertificateSigningRequest |
-//! | [`signers`] | custom signers: `signers.yaml`, profiles, PodCertificateRequests, CA rotation |
-//! | [`ca`] | CA certificate and key in files, reloaded when they change; self-signed CAs |
+//! | [`signers`] | custom signers: `signers.yaml` and Signer objects, profiles, PodCertificateRequests, CA rotation, limits |
+//! | [`ca`] | CA certificate and key in files or Secrets, reloaded when they change; generated CAs |
+//! | [`pkcs11`] | CA keys in PKCS#11 tokens |
+//! | [`ledger`] | the ledger of issued certificates: recording before signing, confirmation, pruning |
 //! | [`publisher`] | root CA of the API server as ConfigMaps and as a ClusterTrustBundle; trust anchors of signers |
 //! | [`bundles`] | Bundles of trust-manager |
 //! | `garbage_collector`, `namespaces`, `service_accounts`, `aggregation` | housekeeping that every cluster needs once |
@@ -48,6 +50,7 @@ mod csr;
 pub mod csr_signer;
 mod election;
 mod garbage_collector;
+pub mod ledger;
 mod limits;
 mod metrics;
 mod namespaced_name;
@@ -55,6 +58,7 @@ mod namespaces;
 mod node_lifecycle;
 mod options;
 mod pending_requests;
+pub mod pkcs11;
 pub mod publisher;
 mod service_accounts;
 pub mod signers;
@@ -67,17 +71,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use kube::core::ApiResource;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_runtime::discovery::{
-    CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS, TRUST_MANAGER_BUNDLES, run_while_served,
+    CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS, SIGNERS, TRUST_MANAGER_BUNDLES, run_while_served,
 };
 
 use api_catalog::ApiCatalog;
+use ledger::{Ledger, LedgerTask};
 use metrics::{ACCOUNTS, AGGREGATION, GARBAGE, NAMESPACES, NODE_LIFECYCLE, UNSCHEDULED};
 use publisher::anchors::RolloutTiming;
-use signers::CustomSigner;
+use signers::config::SignersConfig;
+use signers::objects::SignerSources;
 use signers::rollout::PublicationState;
+use signers::{CustomSigner, SignerSet, SignersFile};
 
 pub use election::LeaderElection;
 pub use metrics::MetricFamilies;
@@ -90,20 +98,41 @@ pub use publisher::RootCa;
 pub async fn run(client: Client, options: ControllerOptions, mut shutdown: watch::Receiver<bool>) {
     let metrics = MetricFamilies::register(&options.metrics);
     let options = Arc::new(options);
+    let signers = open_signers(&options).await;
     match options.election.clone() {
         Some(election) => {
             let (clock, lease) = (options.clock.clone(), metrics.elections.lease(&election.name));
-            let start = |client| run_controllers(client, options.clone(), metrics.clone());
+            let start = |client| run_controllers(client, options.clone(), metrics.clone(), signers.clone());
             let connection = options.connection.clone();
             election::run(client, connection, election, clock, lease, shutdown, start).await;
         }
         None => {
             tokio::select! {
-                never = run_controllers(client, options, metrics) => match never {},
+                never = run_controllers(client, options, metrics, signers) => match never {},
                 _ = shutdown.wait_for(|down| *down) => {}
             }
         }
     }
+}
+
+/// Opens the sources of custom signers, which outlive a time as leader.
+async fn open_signers(options: &Arc<ControllerOptions>) -> Arc<SignerSources> {
+    let enabled = options.controllers.is_enabled(ControllerName::CustomSigners);
+    let settings = &options.signers;
+    let custom = if enabled { options.custom.clone() } else { Vec::new() };
+    let configs: Vec<_> = custom.iter().map(|signer| signer.custom.clone()).collect();
+    let timeout = enabled.then_some(options.ca_delivery_timeout);
+    let set = SignerSet::new(custom, settings, timeout, options.clock.clone());
+    if !enabled || settings.file.is_none() {
+        return SignerSources::new(set, configs, None);
+    }
+    let settings = settings.clone();
+    // The file was valid a moment ago; until it is again, its signers run without objects.
+    let known = SignersConfig { signers: configs, specs: Vec::new() };
+    let file = tokio::task::spawn_blocking(move || SignersFile::open(&settings, known)).await;
+    let file = file.ok().flatten();
+    file.iter().for_each(|file| file.register_metric(&options.metrics));
+    SignerSources::new(set, Vec::new(), file)
 }
 
 /// Runs every controller that is enabled.
@@ -111,13 +140,17 @@ async fn run_controllers(
     client: Client,
     options: Arc<ControllerOptions>,
     metrics: Arc<MetricFamilies>,
+    signers: Arc<SignerSources>,
 ) -> Infallible {
-    let mut controllers = ControllerSet { tasks: JoinSet::new(), client, options, metrics };
+    let (ledger, task) = Ledger::new(client.clone(), options.clock.clone(), &metrics);
+    let mut controllers = ControllerSet { tasks: JoinSet::new(), client, options, metrics, signers, ledger };
+    controllers.spawn_ledger(task);
     if controllers.options.housekeeping {
         controllers.spawn_housekeeping();
         controllers.spawn_node_controllers();
     }
     controllers.spawn_root_ca_publishers();
+    controllers.spawn_signer_sources();
     controllers.spawn_anchor_publisher();
     controllers.spawn_csr_controllers();
     controllers.spawn_pod_request_controllers();
@@ -133,9 +166,19 @@ struct ControllerSet {
     client: Client,
     options: Arc<ControllerOptions>,
     metrics: Arc<MetricFamilies>,
+    signers: Arc<SignerSources>,
+    ledger: Ledger,
 }
 
 impl ControllerSet {
+    /// Writes the ledger if there is a signer.
+    fn spawn_ledger(&mut self, task: Arc<LedgerTask>) {
+        let built_in = self.is_enabled(ControllerName::Sign) && !self.options.built_in.is_empty();
+        if built_in || self.is_enabled(ControllerName::CustomSigners) {
+            self.spawn("ledger", move |_, _| task.clone().run());
+        }
+    }
+
     /// Runs a controller and restarts it if it panics. `start` gets a client and the metrics.
     fn spawn<L>(
         &mut self,
@@ -228,36 +271,67 @@ impl ControllerSet {
         }
     }
 
+    /// Follows the signers file and Signer objects, and keeps the CAs of custom signers current.
+    fn spawn_signer_sources(&mut self) {
+        if !self.is_enabled(ControllerName::CustomSigners) {
+            return;
+        }
+        let set = self.signers.set.clone();
+        self.spawn("signer-authorities", move |client, metrics| {
+            signers::watch_authorities(client, set.subscribe(), metrics)
+        });
+        if let Some(file) = self.signers.file().cloned() {
+            self.spawn("signers-file", move |_, _| file.clone().watch());
+        }
+        let sources = self.signers.clone();
+        self.spawn("signer-sources", move |_, _| sources.clone().run());
+        let (sources, clock) = (self.signers.clone(), self.options.clock.clone());
+        self.spawn("signer-objects", move |client, metrics| {
+            let (to, unserved) = (client.clone(), sources.clone());
+            let (sources, clock) = (sources.clone(), clock.clone());
+            let start = move |resource| {
+                signers::objects::run(to.clone(), resource, sources.clone(), clock.clone(), metrics.clone())
+            };
+            let name = ControllerName::CustomSigners.name();
+            run_while_served(client, SIGNERS, name, start, move || unserved.clear_objects())
+        });
+    }
+
     fn spawn_anchor_publisher(&mut self) {
         let options = self.options.clone();
-        let mut signers: Vec<CustomSigner> = Vec::new();
-        if self.is_enabled(ControllerName::CustomSigners) {
-            let published = options.custom.iter().filter(|signer| signer.custom.publish.is_some());
-            signers.extend(published.cloned());
-        }
+        let mut fixed: Vec<CustomSigner> = Vec::new();
         if self.is_enabled(ControllerName::TrustBundle) && options.publish_kubelet_serving {
-            signers.extend(csr_signer::kubelet_serving_anchors(&options.built_in));
+            fixed.extend(csr_signer::kubelet_serving_anchors(&options.built_in));
         }
-        if signers.is_empty() {
+        if fixed.is_empty() && !self.is_enabled(ControllerName::CustomSigners) {
             return;
         }
         let (overlap, delivery_timeout) = (options.ca_overlap, options.ca_delivery_timeout);
         let timing = RolloutTiming { overlap, delivery_timeout };
-        for CustomSigner { custom, rollout, .. } in &signers {
+        for CustomSigner { custom, rollout, .. } in &fixed {
             rollout.require_publication(delivery_timeout);
             self.metrics.authorities.add_rollout(custom.name.as_str(), rollout);
         }
-        let clock = options.clock.clone();
+        let (clock, set) = (options.clock.clone(), self.signers.set.clone());
         self.spawn("signer-anchors", move |client, metrics| {
-            let (to, unserved, at) = (client.clone(), signers.clone(), clock.clone());
-            let (signers, clock) = (signers.clone(), clock.clone());
-            let start = move |resource| {
-                let (to, signers, clock) = (to.clone(), signers.clone(), clock.clone());
-                publisher::anchors::run(to, resource, signers, timing, clock, metrics.clone())
+            let (to, unserved, at) = (client.clone(), (fixed.clone(), set.clone()), clock.clone());
+            let (fixed, set, clock) = (fixed.clone(), set.clone(), clock.clone());
+            let start = move |resource: ApiResource| {
+                set.set_publishable(true);
+                let (to, fixed, clock) = (to.clone(), fixed.clone(), clock.clone());
+                let metrics = metrics.clone();
+                signers::restart_on_change(set.subscribe(), move |list| {
+                    let custom = list.iter().filter(|signer| signer.custom.publish.is_some());
+                    let signers = fixed.iter().chain(custom).cloned().collect();
+                    let (to, resource, clock) = (to.clone(), resource.clone(), clock.clone());
+                    publisher::anchors::run(to, resource, signers, timing, clock, metrics.clone())
+                })
             };
             // Where anchors cannot be published, no CA waits for that.
             let not_served = move || {
-                for signer in &unserved {
+                let (fixed, set) = &unserved;
+                set.set_publishable(false);
+                for signer in fixed {
                     signer.rollout.set_publication(PublicationState::None, at());
                 }
             };
@@ -268,28 +342,21 @@ impl ControllerSet {
 
     fn spawn_csr_controllers(&mut self) {
         let options = self.options.clone();
-        let mut custom = Vec::new();
-        if self.is_enabled(ControllerName::CustomSigners) {
-            custom.clone_from(&options.custom);
-        }
-        self.spawn_approver(&custom);
+        self.spawn_approver();
         let mut built_in = Vec::new();
         if self.is_enabled(ControllerName::Sign) {
             csr_signer::log_missing_signers(&options.built_in);
             built_in.clone_from(&options.built_in);
         }
-        for signer in &custom {
-            self.metrics.authorities.add_source(signer.custom.name.as_str(), &signer.ca);
-        }
-        let custom_cas = custom.iter().map(|signer| signer.ca.clone());
-        for ca in csr_signer::ca_sources(&built_in).into_iter().chain(custom_cas) {
+        for ca in csr_signer::ca_sources(&built_in) {
             self.spawn("ca-files", move |_, _| ca.clone().watch());
         }
-        if !built_in.is_empty() || !custom.is_empty() {
-            let (clock, longest) = (options.clock.clone(), options.longest);
+        if !built_in.is_empty() || self.is_enabled(ControllerName::CustomSigners) {
+            let (clock, max_duration) = (options.clock.clone(), options.cluster_signing_duration);
+            let (set, ledger) = (self.signers.set.clone(), self.ledger.clone());
             self.spawn("csrsigning", move |client, metrics| {
-                let (built_in, custom) = (built_in.clone(), custom.clone());
-                csr_signer::run(client, built_in, longest, custom, clock.clone(), metrics)
+                let (built_in, custom, ledger) = (built_in.clone(), set.subscribe(), ledger.clone());
+                csr_signer::run_set(client, built_in, max_duration, custom, ledger, clock.clone(), metrics)
             });
         }
         if self.is_enabled(ControllerName::CleanRequests) {
@@ -300,36 +367,39 @@ impl ControllerSet {
         }
     }
 
-    fn spawn_approver(&mut self, custom: &[CustomSigner]) {
+    fn spawn_approver(&mut self) {
         let options = self.options.clone();
         let approving = self.is_enabled(ControllerName::Approve);
-        let names = options.api_server_names.iter().map(String::as_str);
-        let policy = approver::ApprovalPolicy {
-            kubelet_client: approving,
-            kubelet_serving: approving && options.approve_kubelet_serving,
-            reserved: approver::ReservedNames::new(names),
-            custom: custom.iter().filter(|signer| signer.approves()).cloned().collect(),
-        };
-        if approving || !policy.custom.is_empty() {
-            let clock = options.clock.clone();
-            self.spawn("csrapproving", move |client, metrics| {
-                approver::run(client, policy.clone(), clock.clone(), metrics)
-            });
+        if !approving && !self.is_enabled(ControllerName::CustomSigners) {
+            return;
         }
+        let (clock, set) = (options.clock.clone(), self.signers.set.clone());
+        self.spawn("csrapproving", move |client, metrics| {
+            let (options, clock) = (options.clone(), clock.clone());
+            signers::restart_on_change(set.subscribe(), move |list| {
+                let names = options.api_server_names.iter().map(String::as_str);
+                let policy = approver::ApprovalPolicy {
+                    kubelet_client: approving,
+                    kubelet_serving: approving && options.approve_kubelet_serving,
+                    reserved: approver::ReservedNames::new(names),
+                    custom: list.iter().filter(|signer| signer.approves()).cloned().collect(),
+                };
+                approver::run(client.clone(), policy, clock.clone(), metrics.clone())
+            })
+        });
     }
 
     fn spawn_pod_request_controllers(&mut self) {
         let options = self.options.clone();
-        if self.is_enabled(ControllerName::CustomSigners)
-            && options.custom.iter().any(|each| each.custom.pods.is_some())
-        {
-            let (clock, custom) = (options.clock.clone(), options.custom.clone());
-            let name = "podcertificatesigning";
+        if self.is_enabled(ControllerName::CustomSigners) {
+            let (clock, set) = (options.clock.clone(), self.signers.set.clone());
+            let (name, ledger) = ("podcertificatesigning", self.ledger.clone());
             self.spawn(name, move |client, metrics| {
-                let (to, clock, custom) = (client.clone(), clock.clone(), custom.clone());
+                let (to, clock, set) = (client.clone(), clock.clone(), set.clone());
+                let ledger = ledger.clone();
                 let start = move |resource| {
-                    let (to, custom, clock) = (to.clone(), custom.clone(), clock.clone());
-                    signers::pods::run(to, resource, custom, clock, metrics.clone())
+                    let (to, custom, clock) = (to.clone(), set.subscribe(), clock.clone());
+                    signers::pods::run_set(to, resource, custom, ledger.clone(), clock, metrics.clone())
                 };
                 run_while_served(client, POD_CERTIFICATE_REQUESTS, name, start, || {})
             });

@@ -1,4 +1,4 @@
-//! Metrics of the controllers, registered once per process: controllers start anew whenever this process becomes the leader.
+//! Metrics of the controllers, registered once per process: controllers restart whenever this process becomes the leader.
 
 use std::sync::Arc;
 
@@ -10,7 +10,9 @@ use crate::bundles::BundleMetrics;
 use crate::ca::CaMetrics;
 use crate::csr_signer::SignerMetrics;
 use crate::election::ElectionMetrics;
+use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
+use crate::signers::SignerStatistics;
 
 /// Queue of the garbage collector.
 pub(crate) const GARBAGE: &str = "garbage_collector_attempt_to_delete";
@@ -37,8 +39,10 @@ pub(crate) const TRUST_BUNDLE: &str = "ca_cert_publisher_cluster_trust_bundles";
 /// Queue of the ClusterTrustBundles of custom signers.
 pub(crate) const ANCHORS: &str = "signer_trust_bundles";
 pub(crate) const BUNDLES: &str = "bundles";
+/// Watch of Signer objects, which has no queue of its own.
+pub(crate) const SIGNERS: &str = "signers";
 
-const QUEUES: [&str; 14] = [
+const QUEUES: [&str; 15] = [
     GARBAGE,
     NAMESPACES,
     ACCOUNTS,
@@ -53,6 +57,7 @@ const QUEUES: [&str; 14] = [
     TRUST_BUNDLE,
     ANCHORS,
     BUNDLES,
+    SIGNERS,
 ];
 
 /// Metric families of all controllers in a process.
@@ -66,6 +71,9 @@ pub struct MetricFamilies {
     pub(crate) publishers: PublisherMetrics,
     pub(crate) bundles: BundleMetrics,
     pub(crate) elections: ElectionMetrics,
+    pub(crate) ledger: LedgerMetrics,
+    /// Numbers about signers for their status, which are not exposed here.
+    pub statistics: SignerStatistics,
 }
 
 /// Label of metrics that exist once per signer.
@@ -100,10 +108,12 @@ impl MetricFamilies {
             publishers: PublisherMetrics::register(registry),
             bundles: BundleMetrics::register(registry),
             elections: ElectionMetrics::register(registry),
+            ledger: LedgerMetrics::register(registry),
+            statistics: SignerStatistics::default(),
         })
     }
 
-    /// Creates metrics that nobody scrapes, for tests of single controllers.
+    /// Creates metrics that are not exported, for tests of single controllers.
     pub fn unregistered() -> Arc<MetricFamilies> {
         MetricFamilies::register(&MetricsRegistry::new())
     }
@@ -164,6 +174,8 @@ mod tests {
             "windlass_bundle_targets",
             "leader_election_master_status",
             "leader_election_slowpath_total",
+            "windlass_ledger_available",
+            "windlass_ledger_write_duration_seconds",
         ] {
             assert!(known.contains(family), "{family} in\n{text}");
         }

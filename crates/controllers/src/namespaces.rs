@@ -32,7 +32,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 /// Finalizer that this controller removes.
 const FINALIZER: &str = "kubernetes";
 
-/// Runs the controller.
+/// Deletes the contents of terminating namespaces; does not return.
 pub async fn run(
     client: Client,
     catalog: Arc<ApiCatalog>,

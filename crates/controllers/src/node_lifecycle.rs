@@ -57,7 +57,7 @@ impl Default for NodeMonitor {
     }
 }
 
-/// Runs the controller.
+/// Sets the conditions of nodes that stop reporting; does not return.
 pub async fn run(
     client: Client,
     monitor: NodeMonitor,

@@ -12,7 +12,7 @@ use crate::csr_signer::BuiltInSigner;
 use crate::election::LeaderElection;
 use crate::node_lifecycle::NodeMonitor;
 use crate::publisher::RootCa;
-use crate::signers::CustomSigner;
+use crate::signers::{CustomSigner, SignerSettings};
 
 /// Returns the current time.
 pub type Clock = Arc<dyn Fn() -> OffsetDateTime + Send + Sync>;
@@ -33,10 +33,12 @@ pub struct ControllerOptions {
     pub built_in: Vec<BuiltInSigner>,
     /// Whether the CA of kubelet-serving certificates is published as a ClusterTrustBundle.
     pub publish_kubelet_serving: bool,
-    /// Longest lifetime of certificates of built-in signers.
-    pub longest: Duration,
-    /// Custom signers, as `signers.yaml` defines them.
+    /// Maximum lifetime of certificates of built-in signers (`--cluster-signing-duration`).
+    pub cluster_signing_duration: Duration,
+    /// Custom signers at the start: those of the signers file, or fixed ones without a file.
     pub custom: Vec<CustomSigner>,
+    /// Signers file, which is reloaded, and the namespace of CAs.
+    pub signers: SignerSettings,
     /// CA of the API server, to be published for clients; `None` publishes nothing.
     pub root_ca: Option<Arc<RootCa>>,
     /// Time for which a replaced ClusterTrustBundle stays besides the new one. A trust anchor of a custom signer stays
@@ -71,8 +73,9 @@ impl ControllerOptions {
             api_server_names: Vec::new(),
             built_in: Vec::new(),
             publish_kubelet_serving: false,
-            longest: Duration::from_secs(8760 * 60 * 60),
+            cluster_signing_duration: Duration::from_secs(8760 * 60 * 60),
             custom: Vec::new(),
+            signers: SignerSettings::default(),
             root_ca: None,
             ca_overlap: Duration::from_secs(60 * 60),
             ca_delivery_timeout: Duration::from_secs(5 * 60),

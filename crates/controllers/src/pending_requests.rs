@@ -3,7 +3,7 @@
 //! Requests that are answered are dropped at once, so memory is used for pending ones only. Of a flood of requests
 //! only the first are held whole; of the others only the keys, and these are read from the API when they are processed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -30,12 +30,16 @@ struct PendingState<K, O> {
     entries: HashMap<K, PendingEntry<O>>,
     /// Number of entries that hold their object.
     whole: usize,
+    /// Positions of the entries of each signer, in the order in which they became pending.
+    positions: HashMap<String, BTreeSet<u64>>,
+    next_position: u64,
 }
 
 struct PendingEntry<O> {
     object: Option<Arc<O>>,
     uid: Option<String>,
     signer: String,
+    position: u64,
     since: Instant,
     /// Last message that was reported about the request.
     last_message: Option<String>,
@@ -57,7 +61,14 @@ impl<K, O> Default for PendingRequests<K, O> {
 
 impl<K, O> PendingRequests<K, O> {
     fn with_limit(max_whole: usize) -> PendingRequests<K, O> {
-        PendingRequests { state: Mutex::new(PendingState { entries: HashMap::new(), whole: 0 }), max_whole }
+        let state =
+            PendingState { entries: HashMap::new(), whole: 0, positions: HashMap::new(), next_position: 0 };
+        PendingRequests { state: Mutex::new(state), max_whole }
+    }
+
+    /// Counts the requests that wait for a signer.
+    pub fn count_for_signer(&self, signer: &str) -> usize {
+        self.lock().positions.get(signer).map_or(0, BTreeSet::len)
     }
 
     fn lock(&self) -> MutexGuard<'_, PendingState<K, O>> {
@@ -80,6 +91,15 @@ impl<K: Clone + Eq + Hash, O: Resource> PendingRequests<K, O> {
         matching.map(|(key, _)| key.clone()).collect()
     }
 
+    /// Whether fewer than `limit` requests wait for the same signer for longer than this one.
+    pub fn is_within(&self, key: &K, limit: u32) -> bool {
+        let state = self.lock();
+        let Some(entry) = state.entries.get(key) else { return true };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let positions = state.positions.get(&entry.signer);
+        positions.is_none_or(|positions| positions.range(..entry.position).take(limit).count() < limit)
+    }
+
     /// Records a message about a request; returns whether it differs from the last one.
     pub fn record_message(&self, key: &K, message: &str) -> bool {
         let mut state = self.lock();
@@ -95,13 +115,16 @@ impl<K: Clone + Eq + Hash, O: Resource> PendingRequests<K, O> {
         let before = state.remove_entry(&key);
         let uid = object.meta().uid.clone();
         let same = before.filter(|before| before.uid == uid);
+        let position = same.as_ref().map_or(state.next_position, |same| same.position);
+        state.next_position = state.next_position.max(position + 1);
+        state.positions.entry(signer.to_owned()).or_default().insert(position);
         let (since, last_message) =
             same.map_or_else(|| (Instant::now(), None), |same| (same.since, same.last_message));
         // They are not needed, and a write without them leaves them as they are.
         object.meta_mut().managed_fields = None;
         let object = (state.whole < self.max_whole).then(|| Arc::new(object));
         state.whole += usize::from(object.is_some());
-        let entry = PendingEntry { object, uid, signer: signer.to_owned(), since, last_message };
+        let entry = PendingEntry { object, uid, signer: signer.to_owned(), position, since, last_message };
         state.entries.insert(key, entry);
     }
 
@@ -112,8 +135,10 @@ impl<K: Clone + Eq + Hash, O: Resource> PendingRequests<K, O> {
 
     fn retain(&self, keys: &HashSet<K>) {
         let mut state = self.lock();
-        state.entries.retain(|key, _| keys.contains(key));
-        state.whole = state.entries.values().filter(|entry| entry.object.is_some()).count();
+        let gone: Vec<K> = state.entries.keys().filter(|key| !keys.contains(*key)).cloned().collect();
+        for key in gone {
+            state.remove_entry(&key);
+        }
     }
 }
 
@@ -121,6 +146,12 @@ impl<K: Eq + Hash, O> PendingState<K, O> {
     fn remove_entry(&mut self, key: &K) -> Option<PendingEntry<O>> {
         let entry = self.entries.remove(key)?;
         self.whole -= usize::from(entry.object.is_some());
+        if let Some(positions) = self.positions.get_mut(&entry.signer) {
+            positions.remove(&entry.position);
+            if positions.is_empty() {
+                self.positions.remove(&entry.signer);
+            }
+        }
         Some(entry)
     }
 }
@@ -220,7 +251,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_of_the_same_name_begins_anew() {
+    async fn older_requests_of_the_same_signer_come_first() {
+        let waiting: PendingRequests<usize, ConfigMap> = PendingRequests::default();
+        for key in 0..6 {
+            waiting.insert(key, if key % 2 == 0 { "even" } else { "odd" }, object("u"));
+        }
+        let within = |key| waiting.is_within(&key, 2);
+        assert_eq!([0, 2, 4, 1, 3, 5].map(within), [true, true, false, true, true, false]);
+        // An update does not put a request at the end.
+        waiting.insert(0, "even", object("u"));
+        assert!(within(0) && !within(4));
+        assert_eq!(waiting.count_for_signer("even"), 3);
+        waiting.remove(&2);
+        assert!(within(4) && !within(5));
+        waiting.retain(&[5].into());
+        assert!(within(5));
+        assert_eq!([waiting.count_for_signer("even"), waiting.count_for_signer("odd")], [0, 1]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_object_of_the_same_name_resets_the_entry() {
         let waiting: PendingRequests<&str, ConfigMap> = PendingRequests::default();
         waiting.insert("a", "s", object("1"));
         let first = waiting.get(&"a").unwrap().since;

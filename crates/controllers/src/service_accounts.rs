@@ -19,7 +19,7 @@ const NAME: &str = "default";
 const WORKERS: usize = 4;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(30));
 
-/// Runs the controller.
+/// Creates the service account `default` in every namespace; does not return.
 pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible {
     let queue = Arc::new(WorkQueue::new(metrics.clone(), BACKOFF));
     let namespaces = ApiResource::erase::<Namespace>(&());

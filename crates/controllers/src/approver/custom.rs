@@ -30,7 +30,7 @@ impl<'a> AutoApprovalRules<'a> {
     }
 }
 
-/// Verdict on a request.
+/// Verdict of a custom signer's approval policy on a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProfileVerdict {
     /// The requester is allowed and the profile permits the request.

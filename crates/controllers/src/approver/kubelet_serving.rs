@@ -12,7 +12,7 @@ use crate::csr_signer::KubernetesSigner;
 /// Message of the `Approved` condition that automatic approval sets.
 pub const MESSAGE: &str = "Auto approving kubelet serving certificate for the node's own addresses.";
 
-/// Verdict on a request.
+/// Verdict on a request for a kubelet serving certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServingVerdict {
     /// All names are those of the Node.

@@ -161,7 +161,7 @@ mod tests {
 
     /// Some clients compare DNS names with the address that they connect to.
     #[test]
-    fn an_address_is_no_name() {
+    fn an_address_is_not_a_dns_name() {
         let reserved = ReservedNames::new(["192.0.2.1"]);
         let named = |name: &str| AltNames { dns_names: vec![name.into()], ..AltNames::default() };
         for name in ["192.0.2.1", "127.0.0.1", "::1", "127.0.0.1."] {

@@ -62,7 +62,7 @@ fn a_review_knows_all_of_the_requester() {
 }
 
 #[test]
-fn only_what_is_undecided_is_looked_at() {
+fn only_undecided_requests_are_processed() {
     let (mut request, _) = recorded("kubelet client", "u", &[]);
     assert!(is_undecided(&request));
     for (kind, expected) in
@@ -77,7 +77,7 @@ fn only_what_is_undecided_is_looked_at() {
 }
 
 #[test]
-fn a_node_asks_for_itself() {
+fn a_node_requests_for_itself() {
     let nodes: &[&str] = &["system:nodes", "system:authenticated"];
     let judged = |case: &str, username: &str, groups: &[&str]| {
         let (request, asked) = recorded(case, username, groups);
@@ -127,7 +127,7 @@ fn names_are_the_nodes_own() {
 
 /// The names match the Node only because the node wrote them there itself.
 #[test]
-fn names_of_the_api_server_are_nobodys() {
+fn names_of_the_api_server_are_not_approved() {
     let (_, asked) = recorded("kubelet serving", "system:node:n1", &[]);
     let addresses = json!([
         {"type": "Hostname", "address": "n1"}, {"type": "InternalIP", "address": "10.0.0.1"},

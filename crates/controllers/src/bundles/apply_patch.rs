@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_taken_back() {
+    fn written_data_is_released() {
         let bundle = fixtures::bundle(json!([{"inLine": "x"}]), Value::Null);
         let body = release_body(&bundle.metadata, TargetKind::Secret, "copy");
         assert!(has_no_data(&body));

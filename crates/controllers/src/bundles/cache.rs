@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_does_not_hide_what_came_after() {
+    fn own_writes_do_not_hide_later_changes() {
         let (seen, kind) = (BundleCache::new(&[]), TargetKind::ConfigMap);
         seen.insert_bundle(fixtures::bundle(json!([{"inLine": "x"}]), json!({"configMap": {"key": "k"}})));
         let at = NamespacedName { namespace: "a".to_owned(), name: "bundle".to_owned() };

@@ -91,7 +91,7 @@ pub async fn run(
 struct BundleController {
     reconciler: Arc<BundleReconciler>,
     queue: Arc<WorkQueue<String>>,
-    /// Whether a Bundle exists.
+    /// Whether a Bundle has been seen; other objects are watched only from then on.
     begun: watch::Sender<bool>,
     client: Client,
 }
@@ -120,12 +120,12 @@ impl BundleController {
     }
 
     async fn watch_bundles(&self) {
-        let (seen, api, mut listing) =
+        let (seen, api, mut tracker) =
             (&self.reconciler.cache, self.reconciler.bundles.clone(), ListTracker::default());
         let watched = WatchedKind::Bundles;
         watch_objects(api, "bundles", Config::default(), self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.track(event, NamespacedName::from_object) {
+            match tracker.track(event, NamespacedName::from_object) {
                 Some(TrackedEvent::Applied(at, object)) => match parse_bundle(&object) {
                     Ok(bundle) => {
                         if seen.insert_bundle(bundle) {
@@ -150,13 +150,13 @@ impl BundleController {
     }
 
     async fn watch_namespaces(&self) {
-        let (seen, mut listing) = (&self.reconciler.cache, ListTracker::default());
+        let (seen, mut tracker) = (&self.reconciler.cache, ListTracker::default());
         let api: Api<ObjectMetadata> =
             Api::all_with(self.client.clone(), &ApiResource::erase::<Namespace>(&()));
         let watched = WatchedKind::Namespaces;
         watch_objects(api, "namespaces", Config::default(), self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.track(event, NamespacedName::from_object) {
+            match tracker.track(event, NamespacedName::from_object) {
                 Some(TrackedEvent::Applied(at, object)) => {
                     self.enqueue(seen.set_namespace(&at.name, Some(namespace_info(object))))
                 }
@@ -173,7 +173,7 @@ impl BundleController {
 
     async fn watch_config_maps(&self) {
         let at = &self.reconciler.settings.trust_namespace;
-        let (mut listing, kind) = (ListTracker::default(), TargetKind::ConfigMap);
+        let (mut tracker, kind) = (ListTracker::default(), TargetKind::ConfigMap);
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), at);
         watch_objects(api, "configmaps", Config::default(), self.queue.metrics(), |event| {
@@ -182,7 +182,7 @@ impl BundleController {
             };
             self.observe_source(
                 kind,
-                listing.track(event, NamespacedName::from_object),
+                tracker.track(event, NamespacedName::from_object),
                 SourceObject::from_config_map,
             );
         })
@@ -191,7 +191,7 @@ impl BundleController {
 
     async fn watch_secrets(&self) {
         let at = &self.reconciler.settings.trust_namespace;
-        let (mut listing, kind) = (ListTracker::default(), TargetKind::Secret);
+        let (mut tracker, kind) = (ListTracker::default(), TargetKind::Secret);
         self.wait_until_permitted(WatchedKind::Sources(kind), Some(at)).await;
         let api: Api<Secret> = Api::namespaced(self.client.clone(), at);
         watch_objects(api, "secrets", Config::default(), self.queue.metrics(), |event| {
@@ -200,7 +200,7 @@ impl BundleController {
             };
             self.observe_source(
                 kind,
-                listing.track(event, NamespacedName::from_object),
+                tracker.track(event, NamespacedName::from_object),
                 SourceObject::from_secret,
             );
         })
@@ -246,13 +246,13 @@ impl BundleController {
     /// Watches targets in one namespace, or in all.
     async fn watch_targets_in(&self, kind: TargetKind, api: Api<ObjectMetadata>, within: Option<&str>) {
         self.wait_until_permitted(WatchedKind::Targets(kind), within).await;
-        let (seen, mut listing, watched) =
+        let (seen, mut tracker, watched) =
             (&self.reconciler.cache, ListTracker::default(), WatchedKind::Targets(kind));
         let config = Config::default().labels(BUNDLE_LABEL);
         let plural = format!("{}s", kind.to_string().to_lowercase());
         watch_objects(api, &plural, config, self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.track(event, NamespacedName::from_object) {
+            match tracker.track(event, NamespacedName::from_object) {
                 Some(TrackedEvent::Applied(at, object)) => {
                     self.enqueue(seen.set_target(kind, &at, &object.metadata))
                 }
@@ -303,11 +303,11 @@ impl BundleController {
         self.reconciler.writer.set_trust_bundle_resource(Some(resource.clone()));
         self.enqueue(self.reconciler.cache.set_trust_bundles_served(true));
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let (seen, mut listing, watched) =
+        let (seen, mut tracker, watched) =
             (&self.reconciler.cache, ListTracker::default(), WatchedKind::Targets(kind));
         watch_objects(api, &resource.plural, Config::default(), self.queue.metrics(), |event| {
             let Some(event) = self.event_or_refusal(watched, event) else { return };
-            match listing.track(event, NamespacedName::from_object) {
+            match tracker.track(event, NamespacedName::from_object) {
                 Some(TrackedEvent::Applied(at, object)) => {
                     self.enqueue(seen.set_target(kind, &at, &object.metadata));
                     self.enqueue(seen.set_trust_bundle(&at.name, Some(parse_trust_bundle(object))));

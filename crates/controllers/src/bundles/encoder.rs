@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn unset_is_what_trust_manager_takes_it_for() {
+    fn unset_fields_mean_the_same_as_in_trust_manager() {
         let unset = content(&[P256], json!({"pkcs12": {"key": "p", "password": "x"}})).unwrap();
         let pkcs12 = json!({"key": "p", "password": "x", "profile": "LegacyRC2"});
         assert_eq!(unset, content(&[P256], json!({"pkcs12": pkcs12})).unwrap());

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_makes_another_hash() {
+    fn relevant_changes_change_the_hash() {
         let none = Value::Null;
         let same = [
             (none.clone(), json!({})),

@@ -86,7 +86,7 @@ mod tests {
     use crate::bundles::fixtures;
 
     #[test]
-    fn changes_reach_those_whom_they_concern() {
+    fn changes_enqueue_the_bundles_that_select_them() {
         let sources = json!([
             {"configMap": {"name": "a", "key": "k"}},
             {"secret": {"selector": {"matchLabels": {"x": "1"}}, "key": "k"}},

@@ -129,7 +129,8 @@ mod tests {
         assert_eq!(some.match_namespace("b", &labels, false), NamespaceMatch::Outside);
         assert!(
             NamespaceFilter::new(None, [])
-                .is_ok_and(|reach| reach.match_namespace("a", &none, false) == NamespaceMatch::Inside)
+                .is_ok_and(|namespace_filter| namespace_filter.match_namespace("a", &none, false)
+                    == NamespaceMatch::Inside)
         );
     }
 

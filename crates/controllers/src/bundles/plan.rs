@@ -19,7 +19,7 @@ pub struct TargetPlan {
     pub blocked: Vec<TargetFailure>,
 }
 
-/// Operation on one target.
+/// Operation on one target, as the plan decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetStep {
     /// Kind of the target object.
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_should_be_is_written_and_the_rest_is_taken_back() {
+    fn targets_are_written_and_obsolete_ones_are_deleted() {
         let (map, secret, anchors) =
             (TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle);
         let target = json!({"configMap": {"key": "k"}, "clusterTrustBundle": {}});

@@ -70,7 +70,7 @@ enum StepOutcome {
     Applied,
     /// The target does not need the operation any more.
     NotNeeded,
-    /// The operation failed.
+    /// The operation failed for this reason; it is retried.
     Failed(TargetOperation, TargetFailure),
 }
 
@@ -89,8 +89,9 @@ impl BundleReconciler {
             return self.release_targets(bundle, &view, now).await;
         }
         let allowed = self.settings.target_namespaces.iter().cloned();
-        let reach = NamespaceFilter::new(bundle.spec.target.as_ref(), allowed);
-        let GatherResult { sources, result } = self.gather(&bundle, &view, reach.as_ref().ok(), now);
+        let namespace_filter = NamespaceFilter::new(bundle.spec.target.as_ref(), allowed);
+        let GatherResult { sources, result } =
+            self.gather(&bundle, &view, namespace_filter.as_ref().ok(), now);
         let harvest = match result {
             Ok(harvest) => harvest,
             Err(failure) => {
@@ -102,8 +103,8 @@ impl BundleReconciler {
             let outcome = SyncOutcome::SecretTargetsDisabled(&harvest);
             return self.report_outcome(&bundle, outcome, &sources, now).await;
         }
-        let reach = match reach {
-            Ok(reach) => reach,
+        let namespace_filter = match namespace_filter {
+            Ok(namespace_filter) => namespace_filter,
             Err(error) => {
                 let trouble = SyncBlocker::NamespaceSelector(error.to_string());
                 return Ok(self.report_blocker(&bundle, &trouble).await);
@@ -112,7 +113,7 @@ impl BundleReconciler {
         if let Some(trouble) = find_blocker(&bundle, &view) {
             return Ok(self.report_blocker(&bundle, &trouble).await);
         }
-        self.sync(bundle, &view, &reach, &harvest, &sources, now).await
+        self.sync(bundle, &view, &namespace_filter, &harvest, &sources, now).await
     }
 
     /// Removes targets under a name that Kubernetes reserves, and reports why nothing is written. Servers with our CRD
@@ -146,16 +147,17 @@ impl BundleReconciler {
         &self,
         bundle: &Bundle,
         view: &CacheSnapshot,
-        reach: Option<&NamespaceFilter>,
+        namespace_filter: Option<&NamespaceFilter>,
         now: OffsetDateTime,
     ) -> GatherResult {
         if let Some(failure) = self.unreadable_source(bundle, view) {
             return GatherResult { sources: Vec::new(), result: Err(failure) };
         }
         let at = self.settings.trust_namespace.as_str();
-        let is_target = view.namespaces.get(at).zip(reach).is_some_and(|(space, reach)| {
-            reach.match_namespace(at, &space.labels, space.ending) == NamespaceMatch::Inside
-        });
+        let is_target =
+            view.namespaces.get(at).zip(namespace_filter).is_some_and(|(space, namespace_filter)| {
+                namespace_filter.match_namespace(at, &space.labels, space.ending) == NamespaceMatch::Inside
+            });
         let package = self.settings.package.as_ref().map(|package| package.current());
         let world = SourceInputs {
             trust_namespace: at,
@@ -191,16 +193,15 @@ impl BundleReconciler {
         self: Arc<Self>,
         bundle: Arc<Bundle>,
         view: &CacheSnapshot,
-        reach: &NamespaceFilter,
+        namespace_filter: &NamespaceFilter,
         harvest: &GatheredCertificates,
         sources: &[SourceStatus],
         now: OffsetDateTime,
     ) -> anyhow::Result<Requeue> {
         let desired = Arc::new(desired_targets(&bundle, &harvest.certificates));
-        let places = view
-            .namespaces
-            .iter()
-            .map(|(name, space)| (name.as_str(), reach.match_namespace(name, &space.labels, space.ending)));
+        let places = view.namespaces.iter().map(|(name, space)| {
+            (name.as_str(), namespace_filter.match_namespace(name, &space.labels, space.ending))
+        });
         let places = places.collect::<Vec<_>>();
         let TargetPlan { wanted, steps, blocked } =
             self.cache.with_targets(|targets| plan(&bundle.metadata, desired.as_slice(), &places, targets));
@@ -232,7 +233,7 @@ impl BundleReconciler {
         self.record_gauges(&bundle, harvest, (wanted, unwritten), wrote, failures.is_empty());
         self.schedule_expiry(&bundle, harvest, now);
         let outcome = match failures.is_empty() {
-            true => SyncOutcome::Synced { harvest, reach, wrote },
+            true => SyncOutcome::Synced { harvest, namespace_filter, wrote },
             false => SyncOutcome::Targets(harvest, &failures),
         };
         self.report_outcome(&bundle, outcome, sources, now).await

@@ -104,7 +104,7 @@ mod tests {
     use crate::bundles::fixtures::{ED25519, P256};
 
     #[test]
-    fn a_package_is_read_again_and_a_bad_one_is_not_used() {
+    fn a_package_is_reloaded_and_an_invalid_one_is_not_used() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("package.json");
         let package = |version: &str, text: &str| {

@@ -92,7 +92,7 @@ pub struct GatheredCertificates {
 pub enum SourceError {
     /// A source does not exist, but may appear.
     NotFound(String),
-    /// A source is invalid.
+    /// A source is invalid, for this reason.
     Build(String),
 }
 

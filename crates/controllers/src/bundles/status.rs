@@ -28,7 +28,7 @@ pub enum SyncOutcome<'a> {
         /// The certificates that were read from the sources.
         harvest: &'a GatheredCertificates,
         /// The namespaces that were synced, for the success message.
-        reach: &'a NamespaceFilter,
+        namespace_filter: &'a NamespaceFilter,
         /// Whether any target was written in this pass.
         wrote: bool,
     },
@@ -83,7 +83,7 @@ pub enum SyncBlocker {
 }
 
 /// Largest number of characters of a message.
-const LONGEST: usize = 32_768;
+const MAX_MESSAGE_CHARS: usize = 32_768;
 /// Largest number of targets that a message names.
 const NAMED: usize = 10;
 
@@ -147,7 +147,9 @@ fn reason_and_message(outcome: SyncOutcome<'_>) -> (String, String) {
             "Bundle has Secret targets but the feature is disabled".to_owned(),
         ),
         SyncOutcome::Targets(_, failures) => failure_message(failures),
-        SyncOutcome::Synced { reach, .. } => ("Synced".to_owned(), reach.success_message()),
+        SyncOutcome::Synced { namespace_filter, .. } => {
+            ("Synced".to_owned(), namespace_filter.success_message())
+        }
     };
     (reason, truncate(message))
 }
@@ -199,7 +201,7 @@ fn build_condition(
 }
 
 fn truncate(mut message: String) -> String {
-    if let Some((end, _)) = message.char_indices().nth(LONGEST) {
+    if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE_CHARS) {
         message.truncate(end);
     }
     message

@@ -1,7 +1,7 @@
 //! Desired targets, comparison with existing ones, and the resulting action.
 //!
 //! Only the metadata of targets is read, and little of it is kept, because a Bundle may have many targets. The hash
-//! identifies the input of the content; managed fields show that nobody has changed it since, because a change takes
+//! identifies the input of the content; managed fields show that it has not been changed since, because a change takes
 //! the field from its manager. Managed labels and annotations are compared with the desired ones, which trust-manager
 //! does not do.
 

@@ -23,7 +23,7 @@ pub const CERTIFICATE: &str = "ca.crt";
 pub const KEY: &str = "ca.key";
 
 /// The validity of a new CA starts in the past, because the clocks of clients differ.
-const BACKDATE: time::Duration = time::Duration::minutes(5);
+pub(super) const BACKDATE: time::Duration = time::Duration::minutes(5);
 
 /// Properties of a CA that is generated.
 #[derive(Clone, Copy, Debug)]
@@ -73,12 +73,20 @@ fn missing_file_error(missing: &Path, existing: &Path) -> Result<()> {
     )
 }
 
-fn generate(directory: &Path, spec: SelfSignedCaSpec<'_>, now: OffsetDateTime) -> Result<()> {
+/// Generates a key and a self-signed certificate that is valid from now on.
+pub(super) fn generate_authority(
+    spec: SelfSignedCaSpec<'_>,
+    now: OffsetDateTime,
+) -> Result<CertificateAuthority> {
     let lifetime = time::Duration::try_from(spec.lifetime).unwrap_or(time::Duration::MAX);
     let validity = Validity::new(now - BACKDATE, now.saturating_add(lifetime))?;
     let serial = Serial::random(&SystemRandom::new())?;
     let key = PrivateKey::generate_type(spec.key)?;
-    let ca = CertificateAuthority::self_signed(spec.subject, validity, key, serial)?;
+    Ok(CertificateAuthority::self_signed(spec.subject, validity, key, serial)?)
+}
+
+fn generate(directory: &Path, spec: SelfSignedCaSpec<'_>, now: OffsetDateTime) -> Result<()> {
+    let ca = generate_authority(spec, now)?;
     let files = FileSystem::default();
     files.create_directory(directory)?;
     // The key first: a certificate without its key would block the next attempt.

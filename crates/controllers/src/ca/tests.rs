@@ -58,11 +58,11 @@ fn pair(name: &str, from: i64, until: i64) -> PemPair {
     let subject = Subject::new(name, &[]).unwrap();
     let key = PrivateKey::generate().unwrap();
     let authority = CertificateAuthority::self_signed(&subject, validity, key, serial()).unwrap();
-    to_pem_pair(authority.certificate(), authority.key())
+    to_pem_pair(authority.certificate(), &authority.key().to_pem().unwrap())
 }
 
-fn to_pem_pair(certificate: &Certificate, key: &PrivateKey) -> PemPair {
-    PemPair { certificate: certificate.to_pem(), key: key.to_pem().unwrap().to_string() }
+fn to_pem_pair(certificate: &Certificate, key: &str) -> PemPair {
+    PemPair { certificate: certificate.to_pem(), key: key.to_owned() }
 }
 
 /// Generates a leaf certificate, which may not sign, with its key.
@@ -71,7 +71,7 @@ fn leaf() -> PemPair {
     let authority = CertificateAuthority::from_pem(good.certificate.as_bytes(), good.key.as_bytes()).unwrap();
     let key = PrivateKey::generate().unwrap();
     let der = signed(&authority, "leaf", &key);
-    to_pem_pair(&Certificate::from_der(&der).unwrap(), &key)
+    to_pem_pair(&Certificate::from_der(&der).unwrap(), &key.to_pem().unwrap())
 }
 
 fn signed(authority: &CertificateAuthority, name: &str, key: &PrivateKey) -> Vec<u8> {
@@ -128,7 +128,7 @@ fn chain() -> [CertificateAuthority; 3] {
 }
 
 #[test]
-fn a_chain_goes_up_to_who_vouches_for_all() {
+fn a_chain_ends_before_the_self_signed_root() {
     let authorities = chain();
     let [ca, middle, root] = authorities.each_ref().map(|each| each.certificate().to_pem());
     let key = authorities[0].key().to_pem().unwrap().to_string();
@@ -177,7 +177,7 @@ fn a_chain_that_changes_is_a_change() {
 /// An invalid pair at startup degrades the signer until the files are valid; waiting requests are
 /// woken then.
 #[test]
-fn a_bad_pair_at_the_start_is_reported_until_it_is_good() {
+fn an_invalid_pair_at_startup_is_reported_until_it_is_valid() {
     let good = CaFiles::with_pair(&pair("good", -1, 24)).source();
     assert!(good.current().is_some() && good.error().is_none());
     let next = pair("next", -1, 24);
@@ -229,7 +229,7 @@ fn a_further_check_counts_as_any_other() {
 }
 
 #[test]
-fn a_bad_pair_leaves_the_last_good_one_and_says_why() {
+fn an_invalid_pair_leaves_the_last_valid_one_and_reports_the_reason() {
     let good = pair("good", -1, 24);
     let files = CaFiles::with_pair(&good);
     let source = files.source();
@@ -258,7 +258,7 @@ fn a_bad_pair_leaves_the_last_good_one_and_says_why() {
 }
 
 #[test]
-fn what_expires_in_use_is_told() {
+fn a_ca_that_expires_in_use_is_reported() {
     let files = CaFiles::with_pair(&pair("good", -1, 24));
     let hours = Arc::new(AtomicI64::new(0));
     let clock = hours.clone();
@@ -303,7 +303,7 @@ async fn a_watched_ca_that_expires_is_reported_without_a_change_of_its_files() {
 }
 
 #[tokio::test]
-async fn files_that_change_are_read_again() {
+async fn files_that_change_are_reloaded() {
     let files = CaFiles::with_pair(&pair("first", -1, 24));
     let source = files.source();
     let following = tokio::spawn(source.clone().watch());
@@ -362,7 +362,7 @@ fn swaps_under_a_signer() {
             }
         });
         for round in 1..=SWAPS {
-            // Generated anew each time: halves of two invalid pairs must not form a valid one in
+            // Generated each time: halves of two invalid pairs must not form a valid one in
             // between.
             let bad = bad_pairs();
             match bad.get(usize::from(rand::random::<u8>()) % (bad.len() * 2)) {
@@ -380,5 +380,5 @@ fn swaps_under_a_signer() {
         looker.join().unwrap();
         reader.join().unwrap()
     });
-    assert!(signed > 0, "nobody signed");
+    assert!(signed > 0, "no thread signed");
 }

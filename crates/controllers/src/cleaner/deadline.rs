@@ -17,7 +17,7 @@ const POD: Duration = Duration::minutes(15);
 
 /// Computes when a request is deleted; `None` if it has no creation time.
 ///
-/// The times of conditions come from whoever wrote them, so none counts as earlier than the creation of the request.
+/// The times of conditions are set by their writers, so none counts as earlier than the creation of the request.
 pub fn csr_deadline(request: &Csr) -> Option<OffsetDateTime> {
     let created = to_offset_date_time(request.metadata.creation_timestamp.as_ref()?)?;
     let mut earliest = None;

@@ -1,11 +1,12 @@
 //! Proof that a request may be signed.
 
 use time::Duration;
+use windlass_ledger::{IssuanceRecord, ObjectUid, RequestKind, RequestReference};
 use windlass_pki::{
-    CertificateRequest, CertificateTemplate, CertificateUsages, Error, IssuedSubject, RequestError, Serial,
-    Validity,
+    CertificateRequest, CertificateTemplate, CertificateUsages, DistinguishedName, Error, IssuedSubject,
+    RequestError, Serial, Validity,
 };
-use windlass_runtime::csr::{self, CsrState};
+use windlass_runtime::csr::{self, APPROVED, CsrState, condition};
 
 use crate::csr::Csr;
 use crate::signers::config::RequesterIdentity;
@@ -49,6 +50,30 @@ impl<'a> ApprovedCsr<'a> {
         &self.request
     }
 
+    /// Returns the name of the signer that the request is addressed to.
+    pub fn signer(&self) -> &str {
+        &self.csr.spec.signer_name
+    }
+
+    /// Adds requester, approver, request and holder to the record of a certificate.
+    pub fn describe(&self, record: &mut IssuanceRecord) {
+        let (csr, subject) = (self.csr, self.request.subject());
+        record.subject = describe_subject(subject);
+        record.requester = csr.spec.username.clone().unwrap_or_default();
+        let approval = condition(csr, APPROVED).and_then(|approval| approval.reason.clone());
+        record.approver = approval.filter(|reason| !reason.is_empty());
+        record.request = RequestReference {
+            kind: RequestKind::CertificateSigningRequest,
+            namespace: String::new(),
+            name: csr.metadata.name.clone().unwrap_or_default(),
+            uid: ObjectUid::from(csr.metadata.uid.as_deref().unwrap_or_default()),
+        };
+        // Nodes request with a bootstrap token before they have a certificate.
+        let users = [subject.common_name(), &record.requester];
+        let node = users.into_iter().find_map(|user| user.strip_prefix("system:node:"));
+        record.node = node.map(str::to_owned);
+    }
+
     /// Returns the user who created the request.
     pub fn requester(&self) -> RequesterIdentity<'_> {
         RequesterIdentity::new(self.csr.spec.username.as_deref().unwrap_or_default())
@@ -78,8 +103,17 @@ impl<'a> ApprovedCsr<'a> {
             validity,
             public_key: self.request.public_key(),
             serial,
+            crl_distribution_points: Vec::new(),
         }
     }
+}
+
+/// Describes common name and organizations of a subject, as in `CN=a,O=b,O=c`.
+fn describe_subject(name: &DistinguishedName) -> String {
+    let common_name = Some(name.common_name()).filter(|name| !name.is_empty());
+    let organizations = name.organizations().into_iter().map(|each| format!("O={each}"));
+    let parts = common_name.map(|name| format!("CN={name}")).into_iter().chain(organizations);
+    parts.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -2,21 +2,21 @@
 
 use time::OffsetDateTime;
 use windlass_pki::{
-    Certificate, CertificateUsages, Error, LintWarning, Serial, SystemRandom, Validity, issue_certificate,
-    lifetime,
+    Certificate, CertificateUsages, Error, LintWarning, Serial, SystemRandom, Validity, lifetime,
 };
 
 use super::approved_csr::{ApprovedCsr, UnsignableCsr};
 use super::terms::SigningTerms;
 use crate::ca::{CaSource, SigningCa, UNAVAILABLE};
+use crate::ledger::{PreparedCertificate, RecordedIssuance};
 
 /// Answer of a signer to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum CsrDecision {
     /// Nothing is to be done: another signer's, not approved, or already answered.
     Nothing,
-    /// The issued certificate as PEM, with its chain if the signer includes it.
-    Certificate(String),
+    /// The signer issues this certificate, once it is recorded.
+    Issue(Box<PreparedCertificate>),
     /// The request violates the signer's policy. This is final.
     Refused(String),
     /// The request is valid but cannot be signed yet; retry later.
@@ -60,29 +60,42 @@ pub fn decide(
     if let Err(violation) = terms.check(request) {
         return CsrDecision::Refused(violation);
     }
-    match issue(request, terms, ca, now) {
-        Ok(certificates) => CsrDecision::Certificate(certificates),
+    match prepare(request, terms, ca, now) {
+        Ok(prepared) => CsrDecision::Issue(Box::new(prepared)),
         Err(decision) => decision,
     }
 }
 
-fn issue(
+fn prepare(
     request: &ApprovedCsr<'_>,
     terms: &SigningTerms,
     ca: &SigningCa,
     now: OffsetDateTime,
-) -> Result<String, CsrDecision> {
+) -> Result<PreparedCertificate, CsrDecision> {
     let usages =
         CertificateUsages::from_names(request.usages()).map_err(|error| delayed("UsagesUnknown", error))?;
-    let (requested, longest) = terms.requested_and_max_lifetime(request.lifetime());
-    let validity = lifetime(requested, longest, ca.certificate(), now)
+    let (requested, max_duration) = terms.requested_and_max_lifetime(request.lifetime());
+    let validity = lifetime(requested, max_duration, ca.certificate(), now)
         .map_err(|error| delayed("SignerExpired", error))?;
     let until = validity.not_after().min(ca.validity().not_after());
     let validity =
         Validity::new(validity.not_before(), until).map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(from_pki_error)?;
     let template = request.template(usages, validity, serial);
-    let issued = issue_certificate(ca.authority(), &template).map_err(from_pki_error)?;
+    let mut prepared =
+        PreparedCertificate::new(request.signer(), ca, template, now).map_err(from_pki_error)?;
+    request.describe(&mut prepared.record);
+    Ok(prepared)
+}
+
+/// Signs a recorded certificate; returns it as PEM, with its chain if the signer includes it.
+pub fn sign(
+    prepared: &PreparedCertificate,
+    terms: &SigningTerms,
+    ca: &SigningCa,
+    recorded: &RecordedIssuance,
+) -> Result<String, CsrDecision> {
+    let issued = prepared.sign(ca, recorded).map_err(from_pki_error)?;
     for warning in issued.warnings() {
         match warning {
             // True of every certificate in the first minutes of a CA.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -20,12 +21,22 @@ pub struct SignerMetrics {
     issued: Family<SignerLabels, Counter>,
     failed: Family<SignerLabels, Counter>,
     delayed: Family<SignerLabels, Counter>,
+    limited: Family<LimitLabels, Counter>,
     latency: Family<SignerLabels, Histogram, fn() -> Histogram>,
+}
+
+/// Labels of requests that exceed a limit of their signer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabels {
+    signer: String,
+    reason: &'static str,
 }
 
 /// Counters and latency histogram of one signer.
 #[derive(Clone, Debug)]
 pub struct SignerCounters {
+    signer: String,
+    limited: Family<LimitLabels, Counter>,
     /// Attempts to sign an approved request; a request that is retried counts each time.
     pub requests: Counter,
     /// Certificates issued since the process started.
@@ -46,6 +57,11 @@ impl SignerMetrics {
             issued: counter("windlass_signer_issued", "Certificates issued"),
             failed: counter("windlass_signer_failed", "Requests rejected permanently"),
             delayed: counter("windlass_signer_delayed", "Attempts to sign that are retried"),
+            limited: registry.register(
+                "windlass_signer_limited",
+                "Attempts to sign that a limit of the signer delays",
+                Family::default(),
+            ),
             latency: registry.register(
                 "windlass_signer_latency_seconds",
                 "Time from the observed approval until the certificate is written",
@@ -63,6 +79,8 @@ impl SignerMetrics {
     pub fn signer(&self, name: &str) -> SignerCounters {
         let labels = SignerLabels::new(name);
         SignerCounters {
+            signer: name.to_owned(),
+            limited: self.limited.clone(),
             requests: self.requests.get_or_create_owned(&labels),
             issued: self.issued.get_or_create_owned(&labels),
             failed: self.failed.get_or_create_owned(&labels),
@@ -73,6 +91,12 @@ impl SignerMetrics {
 }
 
 impl SignerCounters {
+    /// Counts a request that exceeds a limit, by the reason that the request reports.
+    pub fn count_limited(&self, reason: &'static str) {
+        let labels = LimitLabels { signer: self.signer.clone(), reason };
+        self.limited.get_or_create_owned(&labels).inc();
+    }
+
     /// Counts a certificate that was written this long after its request was first seen approved.
     pub fn count_issued(&self, latency: Duration) {
         self.issued.inc();

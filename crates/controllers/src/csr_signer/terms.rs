@@ -15,7 +15,7 @@ pub enum SigningTerms {
         /// Built-in signer that sets the policy.
         signer: KubernetesSigner,
         /// Maximum lifetime of a certificate.
-        longest: Duration,
+        max_duration: Duration,
     },
     /// The profile of a custom signer.
     Custom(Box<RequestProfile>),
@@ -41,7 +41,7 @@ impl SigningTerms {
     ) -> (Option<time::Duration>, time::Duration) {
         let long = |time: Duration| time::Duration::try_from(time).unwrap_or(time::Duration::MAX);
         match self {
-            SigningTerms::BuiltIn { longest, .. } => (requested, long(*longest)),
+            SigningTerms::BuiltIn { max_duration, .. } => (requested, long(*max_duration)),
             SigningTerms::Custom(profile) => {
                 (Some(requested.unwrap_or_else(|| long(profile.duration))), long(profile.max_duration))
             }

@@ -55,12 +55,15 @@ async fn a_new_pair_wakes_what_waits() {
     // Two days from now, when the old pair has expired.
     let later: Clock = Arc::new(|| OffsetDateTime::now_utc() + time::Duration::days(2));
     let ca = CaSource::from_files(pair[0].clone(), pair[1].clone(), today);
-    let (signer, longest) = (KubernetesSigner::Client, Duration::from_secs(3600));
+    let (signer, max_duration) = (KubernetesSigner::Client, Duration::from_secs(3600));
     let metrics = MetricFamilies::unregistered();
-    let terms = SigningTerms::BuiltIn { signer, longest };
+    let terms = SigningTerms::BuiltIn { signer, max_duration };
     let issuer = CsrIssuer::new(signer.name(), ca.clone(), terms, &metrics);
     let queue = WorkQueue::new(metrics.queue(SIGNING), HOURS);
-    let signing = tokio::spawn(sign(client.clone(), vec![issuer], later, queue));
+    let (signer, queue) = (CsrSigner::new(&client, Ledger::disabled(), later), Arc::new(queue));
+    signer.set_issuers(vec![Arc::new(issuer)]);
+    let watching = tokio::spawn(signer.clone().watch(client.clone(), queue.clone()));
+    let signing = tokio::spawn(run_workers(queue, WORKERS, move |name| signer.clone().reconcile(name)));
     let api: Api<Csr> = Api::all(client.clone());
     create_approved(&api, "one").await;
 
@@ -85,6 +88,7 @@ async fn a_new_pair_wakes_what_waits() {
     let told = |event: &&Event| event.reason.as_deref() == Some("SignerExpired");
     let event = events.iter().find(told).unwrap();
     assert_eq!(event.regarding.as_ref().unwrap().name.as_deref(), Some("one"));
+    watching.abort();
     signing.abort();
     following.abort();
 }

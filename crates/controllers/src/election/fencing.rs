@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_task_does_not_go_on_when_the_time_is_over() {
+    async fn a_task_stops_when_its_lease_expires() {
         let lease_guard = Arc::new(LeaseGuard::new(Arc::new(|| OffsetDateTime::UNIX_EPOCH)));
         let driver = FencedExecutor { lease_guard: lease_guard.clone() };
         let (orders, mut ordered) = mpsc::unbounded_channel::<u32>();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_renews_what_is_its_own_and_stops_otherwise() {
+    fn a_leader_renews_its_lease_and_stops_otherwise() {
         let now = Instant::now();
         for (lease, action) in [
             (None, LeaseAction::Create),
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_says_little_is_read_all_the_same() {
+    fn an_incomplete_lease_is_accepted() {
         let lasts = Duration::from_secs(9);
         for (lease, holder, seconds) in [
             (serde_json::json!({}), "", 9),

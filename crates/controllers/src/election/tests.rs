@@ -161,7 +161,7 @@ async fn one_leads_and_the_next_follows_when_the_lease_has_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_told_to_end_hands_over_at_once() {
+async fn a_stopping_leader_releases_its_lease_at_once() {
     let fake = Arc::new(FakeLeaseApi::default());
     let link = ApiConnection::new(&fake);
     let (down, one) = spawn_process(&link, "one");
@@ -179,7 +179,7 @@ async fn who_is_told_to_end_hands_over_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cut_off_stops_before_another_starts() {
+async fn an_isolated_leader_stops_before_another_starts() {
     let fake = Arc::new(FakeLeaseApi::default());
     let (first, second) = (ApiConnection::new(&fake), ApiConnection::new(&fake));
     let (_down, _one) = spawn_process(&first, "one");
@@ -201,7 +201,7 @@ async fn who_is_cut_off_stops_before_another_starts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
+async fn a_suspended_process_writes_nothing_after_it_resumes() {
     let fake = Arc::new(FakeLeaseApi::default());
     let ahead = Arc::new(Mutex::new(Duration::ZERO));
     let lease_guard = Arc::new(LeaseGuard::new(clock(ahead.clone())));
@@ -229,7 +229,7 @@ async fn a_process_that_was_stopped_writes_nothing_when_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_under_way_is_given_up_when_the_time_is_over_and_not_before() {
+async fn a_write_is_canceled_exactly_at_its_deadline() {
     let link = ApiConnection::new(&Arc::default());
     link.cut.store(true, Relaxed);
     let lease_guard = Arc::new(LeaseGuard::new(clock(Arc::default())));

@@ -101,6 +101,9 @@ pub async fn run(
     clock: Clock,
     metrics: Arc<MetricFamilies>,
 ) -> Infallible {
+    if signers.is_empty() {
+        return std::future::pending().await;
+    }
     let queue = Arc::new(WorkQueue::new(metrics.queue(ANCHORS), BACKOFF));
     let published = signers.into_iter().filter_map(|signer| {
         let publication = signer.custom.publish.clone()?;
@@ -192,6 +195,8 @@ impl AnchorPublisher {
             delivered: self.is_delivered(name, signer, object.as_ref()),
         };
         let action = decide(found.as_ref(), current.clone(), &policy);
+        let anchors = object.as_ref().map(|object| TrustAnchor::parse_pem(trust_bundle_text(object)));
+        signer.rollout.set_published_anchors(anchors.unwrap_or_default());
         self.report_foreign(signer, object.as_ref(), &action, now).await;
         let records = found.and_then(|found| found.records).unwrap_or_default();
         let (records, again) = match action {
@@ -211,6 +216,7 @@ impl AnchorPublisher {
                 if let Some(next) = self.try_write(signer, publication, object.as_ref(), &contents).await? {
                     return Ok(next);
                 }
+                signer.rollout.set_published_anchors(contents.anchors);
                 (contents.records, again)
             }
         };

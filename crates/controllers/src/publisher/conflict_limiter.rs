@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_few_writes_are_free_and_more_have_to_wait() {
+    fn a_few_writes_are_immediate_and_more_are_delayed() {
         let (conflict_limiter, start) = (ConflictLimiter::default(), Instant::now());
         for round in 0..20 {
             assert_eq!(conflict_limiter.try_write("a", start), round < 5, "{round}");

@@ -38,7 +38,7 @@ const REPORTER: &str = "root-ca-certificate-publisher-controller";
 const WORKERS: usize = 8;
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
 
-/// Runs the controller.
+/// Writes the root CA to a ConfigMap in every namespace; does not return.
 pub async fn run(client: Client, ca: Arc<RootCa>, clock: Clock, metrics: Arc<MetricFamilies>) -> Infallible {
     let queue = Arc::new(WorkQueue::new(metrics.queue(ROOT_CA), BACKOFF));
     let syncs = metrics.publishers.root_ca.clone();

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_became_bad_changes_nothing() {
+    fn a_file_that_became_invalid_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.crt");
         let (one, two) = (authority().certificate().to_pem(), authority().certificate().to_pem());

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn old_bundles_stay_beside_the_new_one_for_a_while() {
+    fn old_bundles_are_retained_beside_the_new_one() {
         let wanted = RootCaBundle { name: "new".into(), text: "text".into() };
         let (new, old) =
             (|| observed_bundle("new", "text", true, None), |r| observed_bundle("old", "o", true, r));

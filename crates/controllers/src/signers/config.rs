@@ -1,9 +1,11 @@
-//! The file of custom signers, `signers.yaml`.
+//! Configuration of custom signers: the file `signers.yaml`, and `spec` of Signer objects, with one parser for both.
 //!
-//! Each section has one file with its type and its parser: `requests`, `pods`, and `ca` and `publish` here. `pattern` has
-//! the patterns for names, `usages` the usages. To add an option, add a field to the type and read it in the parser
-//! beside it.
+//! Each section has one file with its type and its parser: `ca`, `requests`, `pods`, `limits` (with `intermediates` and
+//! `crl`), and `publish` here. `pattern` has the patterns for names, `usages` the usages. To add an option, add a field
+//! to the type and read it in the parser beside it.
 
+mod ca;
+mod limits;
 mod pattern;
 pub mod pods;
 mod requests;
@@ -11,29 +13,42 @@ mod usages;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use serde_json::{Value, json};
 use windlass_api::field::FieldErrors;
 use windlass_api::names;
 use windlass_api::signer_name::SignerName;
-use windlass_pki::{KeyType, Subject};
-use windlass_runtime::config::{ConfigField, ConfigResult, MAX_CONFIG_BYTES, parse_config};
+use windlass_pki::KeyType;
+use windlass_runtime::config::{ConfigDocument, ConfigField, ConfigResult, MAX_CONFIG_BYTES, parse_config};
 use windlass_runtime::file_watch::read_limited;
 
 pub use windlass_runtime::config::ConfigErrors;
 
+pub use ca::{CaConfig, CaRecipe};
+pub use limits::{CrlConfig, IntermediatePolicy, SignerLimits};
 pub use pattern::{AddressBlock, NamePattern, RequesterIdentity};
 pub use pods::PodProfile;
 pub use requests::{AllowedRequesters, ApprovalMode, RequestProfile};
 
-/// Label of the objects that Windlass manages. Objects without it belong to somebody else.
+/// Label of the objects that Windlass manages. Objects without it have another owner.
 pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "windlass");
 
 /// All custom signers of one file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct SignersConfig {
     /// In the order of the file, with unique names.
     pub signers: Vec<SignerConfig>,
+    /// `spec` of the Signer object of each signer, in the same order.
+    pub specs: Vec<Value>,
+}
+
+/// Where a configuration was written. Only files name files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConfigOrigin {
+    /// Entry of `signers.yaml`, which may name files.
+    File,
+    /// `spec` of a Signer object.
+    Object,
 }
 
 /// A custom signer. It signs CertificateSigningRequests, PodCertificateRequests, or both.
@@ -49,29 +64,12 @@ pub struct SignerConfig {
     pub pods: Option<PodProfile>,
     /// Where its trust anchors are published; `None` if they are not.
     pub publish: Option<PublicationConfig>,
-}
-
-/// Where the certificate and key of a CA come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CaConfig {
-    /// Files that are written by somebody else, and reloaded on change.
-    Files {
-        /// Path of the CA certificate as PEM, optionally followed by its chain.
-        certificate: PathBuf,
-        /// Path of the CA's private key, as PEM.
-        key: PathBuf,
-    },
-    /// Self-signed CA, which is generated on the first start.
-    SelfSigned {
-        /// Directory of the generated certificate and key; created if missing.
-        directory: PathBuf,
-        /// Type of the generated key.
-        key: KeyType,
-        /// Subject of the generated CA certificate.
-        subject: Subject,
-        /// Validity period of the generated CA certificate.
-        duration: Duration,
-    },
+    /// Which other signers get intermediate CAs from it; `None` if none.
+    pub intermediates: Option<IntermediatePolicy>,
+    /// Limits on its requests; none by default.
+    pub limits: SignerLimits,
+    /// Publication of revocation lists; `None` for the defaults.
+    pub crl: Option<CrlConfig>,
 }
 
 /// ClusterTrustBundle with the trust anchors of a signer.
@@ -83,7 +81,6 @@ pub struct PublicationConfig {
     pub labels: BTreeMap<String, String>,
 }
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const DEFAULT_BUNDLE: &str = "anchors";
 
 impl SignersConfig {
@@ -97,13 +94,16 @@ impl SignersConfig {
         SignersConfig::parse_bytes(file, text.as_bytes())
     }
 
-    fn parse_bytes(file: &Path, text: &[u8]) -> Result<SignersConfig, ConfigErrors> {
+    pub(super) fn parse_bytes(file: &Path, text: &[u8]) -> Result<SignersConfig, ConfigErrors> {
         parse_config(file, text, "Signers", "signers", |list| {
-            let mut signers: Vec<SignerConfig> = Vec::new();
+            let (mut signers, mut specs): (Vec<SignerConfig>, Vec<Value>) = Default::default();
             for item in list.items()? {
-                signers.extend(SignerConfig::parse(&item, &signers));
+                if let Ok(signer) = SignerConfig::parse(&item, &signers, ConfigOrigin::File) {
+                    specs.push(object_spec(item.to_json(), &signer.ca));
+                    signers.push(signer);
+                }
             }
-            Ok(SignersConfig { signers })
+            Ok(SignersConfig { signers, specs })
         })
     }
 }
@@ -118,26 +118,96 @@ impl SignerConfig {
             requests: None,
             pods: None,
             publish: Some(PublicationConfig { bundle, labels: BTreeMap::new() }),
+            intermediates: None,
+            limits: SignerLimits::default(),
+            crl: None,
         }
     }
 
-    fn parse(item: &ConfigField<'_>, others: &[SignerConfig]) -> ConfigResult<SignerConfig> {
-        let fields = item.fields(&["name", "ca", "requests", "pods", "publish"])?;
-        let name = fields.required("name", |field| parse_name(field, others));
+    /// Parses `spec` of a Signer object. The paths in errors begin with `spec`.
+    pub fn parse_object(spec: &Value) -> Result<SignerConfig, ConfigErrors> {
+        let text = json!({ "spec": spec }).to_string();
+        let document = ConfigDocument::parse(Path::new("Signer"), text.as_bytes())?;
+        let fields = document.root().fields(&["spec"]);
+        let parsed = fields.and_then(|fields| {
+            fields.required("spec", |spec| SignerConfig::parse(spec, &[], ConfigOrigin::Object))
+        });
+        document.finish(parsed)
+    }
+
+    fn parse(
+        item: &ConfigField<'_>,
+        others: &[SignerConfig],
+        origin: ConfigOrigin,
+    ) -> ConfigResult<SignerConfig> {
+        let name_field = match origin {
+            ConfigOrigin::File => "name",
+            ConfigOrigin::Object => "signerName",
+        };
+        let fields = item.fields(&[
+            name_field,
+            "ca",
+            "requests",
+            "pods",
+            "publish",
+            "intermediates",
+            "limits",
+            "crl",
+        ])?;
+        let name = fields.required(name_field, |field| parse_unique_name(field, others));
         let signer = name.as_ref().map_err(|error| *error);
-        let ca = fields.required("ca", |section| CaConfig::parse(section, signer, others));
+        let ca = fields.required("ca", |section| CaConfig::parse(section, signer, others, origin));
         let requests = fields.optional("requests", RequestProfile::parse);
         let pods = fields.optional("pods", PodProfile::parse);
-        if requests == Ok(None) && pods == Ok(None) {
-            item.error("signs nothing; add requests or pods");
+        let intermediates = fields.optional("intermediates", IntermediatePolicy::parse);
+        if requests == Ok(None) && pods == Ok(None) && intermediates == Ok(None) {
+            item.error("signs nothing; add requests, pods or intermediates");
         }
         let publish = fields.optional("publish", |section| PublicationConfig::parse(section, signer));
-        let (ca, publish) = (ca?, publish?);
-        Ok(SignerConfig { name: name?, ca, requests: requests?, pods: pods?, publish })
+        let limits = fields.optional("limits", SignerLimits::parse);
+        let crl = fields.optional("crl", CrlConfig::parse);
+        Ok(SignerConfig {
+            ca: ca?,
+            requests: requests?,
+            pods: pods?,
+            publish: publish?,
+            intermediates: intermediates?,
+            limits: limits?.unwrap_or_default(),
+            crl: crl?,
+            name: name?,
+        })
     }
 }
 
-fn parse_name(field: &ConfigField<'_>, others: &[SignerConfig]) -> ConfigResult<SignerName> {
+/// Converts an entry of the file to `spec` of its Signer object. Objects cannot name files, so a CA in files of the
+/// controllers is only referred to.
+fn object_spec(mut entry: Value, ca: &CaConfig) -> Value {
+    if let Some(fields) = entry.as_object_mut() {
+        let name = fields.remove("name").unwrap_or_default();
+        fields.insert("signerName".to_owned(), name);
+        if ca.is_local() {
+            fields.insert("ca".to_owned(), json!({"signersFile": {}}));
+        }
+        // Objects have no word for the default.
+        if let Some(requests) = fields.get_mut("requests").and_then(Value::as_object_mut)
+            && requests.get("approval").is_some_and(Value::is_string)
+        {
+            requests.remove("approval");
+        }
+    }
+    entry
+}
+
+fn parse_unique_name(field: &ConfigField<'_>, others: &[SignerConfig]) -> ConfigResult<SignerName> {
+    let name = parse_signer_name(field)?;
+    if others.iter().any(|other| other.name == name) {
+        return Err(field.invalid("is the name of another signer; use a unique name"));
+    }
+    Ok(name)
+}
+
+/// Parses the name of a custom signer.
+fn parse_signer_name(field: &ConfigField<'_>) -> ConfigResult<SignerName> {
     let text = field.text()?;
     let mut errors = FieldErrors::new();
     let name = SignerName::parse(field.path(), text, &mut errors);
@@ -146,63 +216,7 @@ fn parse_name(field: &ConfigField<'_>, others: &[SignerConfig]) -> ConfigResult<
         Some(name) if name.is_kubernetes() => {
             Err(field.invalid("is reserved for Kubernetes; use a domain other than kubernetes.io"))
         }
-        Some(name) if others.iter().any(|other| other.name == name) => {
-            Err(field.invalid("is the name of another signer; use a unique name"))
-        }
         name => name.ok_or_else(|| field.invalid("is not a signer name")),
-    }
-}
-
-impl CaConfig {
-    fn parse(
-        section: &ConfigField<'_>,
-        signer: ConfigResult<&SignerName>,
-        others: &[SignerConfig],
-    ) -> ConfigResult<CaConfig> {
-        match section.fields(&["files", "selfSigned"])?.exactly_one(&["files", "selfSigned"])? {
-            ("files", files) => {
-                let fields = files.fields(&["certificate", "key"])?;
-                let certificate = fields.required("certificate", ConfigField::file_path);
-                let key = fields.required("key", ConfigField::file_path);
-                Ok(CaConfig::Files { certificate: certificate?, key: key? })
-            }
-            (_, self_signed) => CaConfig::parse_self_signed(&self_signed, signer, others),
-        }
-    }
-
-    fn parse_self_signed(
-        section: &ConfigField<'_>,
-        signer: ConfigResult<&SignerName>,
-        others: &[SignerConfig],
-    ) -> ConfigResult<CaConfig> {
-        let fields = section.fields(&["directory", "keyType", "commonName", "duration"])?;
-        let directory = fields.required("directory", |field| {
-            let directory = field.file_path()?;
-            if others.iter().any(|other| other.ca.self_signed_directory() == Some(&directory)) {
-                let detail = "is the CA directory of another signer; use another directory";
-                return Err(field.invalid(detail));
-            }
-            Ok(directory)
-        });
-        let key = fields.optional("keyType", |field| parse_key_type(field, KeyType::GENERATED));
-        let subject = match fields.get("commonName") {
-            Some(field) => field.text().and_then(|text| parse_subject(&field, text)),
-            None => signer.and_then(|signer| parse_subject(section, signer.as_str())),
-        };
-        let duration = fields.optional("duration", |field| field.duration_at_least(DAY));
-        Ok(CaConfig::SelfSigned {
-            directory: directory?,
-            key: key?.unwrap_or(KeyType::EcdsaP256),
-            subject: subject?,
-            duration: duration?.unwrap_or(3650 * DAY),
-        })
-    }
-
-    fn self_signed_directory(&self) -> Option<&PathBuf> {
-        match self {
-            CaConfig::Files { .. } => None,
-            CaConfig::SelfSigned { directory, .. } => Some(directory),
-        }
     }
 }
 
@@ -210,11 +224,6 @@ impl CaConfig {
 fn parse_key_type(field: &ConfigField<'_>, accepted: &[KeyType]) -> ConfigResult<KeyType> {
     let table: Vec<(&str, KeyType)> = accepted.iter().map(|each| (each.name(), *each)).collect();
     field.one_of(&table)
-}
-
-fn parse_subject(field: &ConfigField<'_>, common_name: &str) -> ConfigResult<Subject> {
-    Subject::new(common_name, &[])
-        .map_err(|error| field.error(format!("{common_name:?} is not valid as a common name: {error}")))
 }
 
 impl PublicationConfig {

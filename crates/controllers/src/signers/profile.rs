@@ -52,7 +52,7 @@ impl fmt::Display for ProfileViolation {
     }
 }
 
-/// Checks that the profile allows everything that a requester asks for; the error is the first violation.
+/// Checks that the profile allows everything that was requested; the error is the first violation.
 pub fn check(
     profile: &RequestProfile,
     requester: &RequesterIdentity<'_>,

@@ -20,14 +20,14 @@ use crate::publisher::anchors::{AnchorRecords, TrustAnchor};
 /// Selects the CA with which a signer signs.
 pub struct CaRollout {
     signer: String,
-    source: Arc<CaSource>,
-    /// Longest lifetime that the signer grants.
-    max_duration: Duration,
     state: Mutex<RolloutState>,
     changes: watch::Sender<u64>,
 }
 
 struct RolloutState {
+    source: Arc<CaSource>,
+    /// Longest lifetime that the signer grants.
+    max_duration: Duration,
     publication: PublicationState,
     /// Longest time for which a CA waits until its anchor is published.
     timeout: Duration,
@@ -36,6 +36,8 @@ struct RolloutState {
     signing: Option<Arc<SigningCa>>,
     /// Reason for which the newest CA does not sign.
     held: Option<RolloutHold>,
+    /// Anchors in the bundle.
+    anchors: Vec<TrustAnchor>,
 }
 
 /// Publication state of a signer's anchors.
@@ -64,28 +66,59 @@ impl CaRollout {
     /// Creates the state of a signer whose anchors are not published.
     pub fn new(signer: &str, source: Arc<CaSource>, max_duration: Duration) -> Arc<CaRollout> {
         let state = RolloutState {
+            source,
+            max_duration,
             publication: PublicationState::None,
             timeout: Duration::ZERO,
             newest: None,
             signing: None,
             held: None,
+            anchors: Vec::new(),
         };
         Arc::new(CaRollout {
             signer: signer.to_owned(),
-            source,
-            max_duration,
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
         })
     }
 
-    /// Makes new CAs wait until their anchors are published, for `timeout` at most.
+    /// Makes new CAs wait until their anchors are published, for `timeout` at most. What is known about the publication
+    /// stays known.
     pub fn require_publication(&self, timeout: Duration) {
         let mut state = self.lock();
-        (state.publication, state.timeout) = (PublicationState::Unknown, timeout);
+        state.timeout = timeout;
+        if state.publication == PublicationState::None {
+            state.publication = PublicationState::Unknown;
+        }
     }
 
-    /// Sets the publication state.
+    /// Continues with another configuration of the signer. The CA that signs goes on until one of a new source may sign.
+    pub fn reconfigure(&self, source: Arc<CaSource>, max_duration: Duration) {
+        let mut state = self.lock();
+        (state.source, state.max_duration) = (source, max_duration);
+    }
+
+    /// Returns the publication state, as the anchor publisher last set it.
+    pub fn publication(&self) -> PublicationState {
+        self.lock().publication.clone()
+    }
+
+    /// Returns why the newest CA does not sign; `None` if it does.
+    pub fn hold(&self) -> Option<RolloutHold> {
+        self.lock().held.clone()
+    }
+
+    /// Sets the anchors in the bundle, for the status of the signer.
+    pub(crate) fn set_published_anchors(&self, anchors: Vec<TrustAnchor>) {
+        self.lock().anchors = anchors;
+    }
+
+    /// Returns the anchors that were in the bundle when it was last read or written.
+    pub(crate) fn published_anchors(&self) -> Vec<TrustAnchor> {
+        self.lock().anchors.clone()
+    }
+
+    /// Sets the publication state; notifies those that wait if another CA may sign.
     pub fn set_publication(&self, publication: PublicationState, now: OffsetDateTime) {
         self.lock().publication = publication;
         // Notifies those that wait, if the selection changes.
@@ -94,18 +127,18 @@ impl CaRollout {
 
     /// Returns the CA that signs now, or why there is none.
     pub fn select_ca(&self, now: OffsetDateTime) -> Result<Arc<SigningCa>, RolloutHold> {
-        let newest = self.source.current().ok_or_else(|| RolloutHold {
-            reason: ca::UNAVAILABLE,
-            message: self.source.unavailable_message(),
-        })?;
         let mut state = self.lock();
+        let newest = state.source.current().ok_or_else(|| RolloutHold {
+            reason: ca::UNAVAILABLE,
+            message: state.source.unavailable_message(),
+        })?;
         let held = state.hold_reason(&newest, now);
         let before = state.signing.clone();
         let chosen = match &held {
             None => Ok(newest),
             Some(held) => before
                 .clone()
-                .filter(|before| state.can_keep_signing(before, self.max_duration, now))
+                .filter(|before| state.can_keep_signing(before, state.max_duration, now))
                 .ok_or_else(|| held.clone()),
         };
         if let Ok(chosen) = &chosen {
@@ -200,9 +233,9 @@ impl RolloutState {
         let Some(record) = records.get(&TrustAnchor::from_certificate(ca.anchor()).fingerprint()) else {
             return false;
         };
-        let longest = time::Duration::try_from(max_duration).unwrap_or(time::Duration::MAX);
+        let max_lifetime = time::Duration::try_from(max_duration).unwrap_or(time::Duration::MAX);
         let validity = ca.validity();
-        let expires = now.saturating_add(longest).min(validity.not_after());
+        let expires = now.saturating_add(max_lifetime).min(validity.not_after());
         validity.contains(now) && record.retain_until.is_none_or(|until| until >= expires)
     }
 }

@@ -19,6 +19,7 @@ use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::csr_signer::{BuiltInSigner, KubernetesSigner};
+use windlass_controllers::ledger::Ledger;
 use windlass_controllers::{Clock, MetricFamilies};
 use windlass_controllers::{approver, cleaner, csr_signer};
 use windlass_pki::Certificate;
@@ -45,15 +46,21 @@ pub struct SigningLoops {
 impl SigningLoops {
     /// Starts all signers with one CA.
     pub fn start(world: &TestCluster) -> SigningLoops {
+        SigningLoops::with_ledger(world.client.clone(), Ledger::disabled())
+    }
+
+    /// Starts all signers with one CA, a client and a ledger.
+    pub fn with_ledger(client: Client, ledger: Ledger) -> SigningLoops {
         let files = tempfile::tempdir().unwrap();
         let ca = authority(files.path());
         let signers = KubernetesSigner::ALL.map(|signer| BuiltInSigner { signer, ca: ca.clone() }).to_vec();
         let mut loops = JoinSet::new();
         loops.spawn(csr_signer::run(
-            world.client.clone(),
+            client,
             signers,
             YEAR,
             Vec::new(),
+            ledger,
             clock_after(0),
             MetricFamilies::unregistered(),
         ));
@@ -173,7 +180,7 @@ async fn a_node_joins_and_renews() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_not_approved_until_they_may() {
+async fn an_unauthorized_requester_is_not_approved_until_authorized() {
     let world = TestCluster::without_controllers().await;
     bind(&world.client, "kubelet-bootstrap", "system:node-bootstrapper", NODE_TOKENS).await;
     let _signing = SigningLoops::start(&world).with_approver(&world, false);
@@ -198,7 +205,7 @@ async fn who_may_not_is_not_approved_until_they_may() {
 }
 
 #[tokio::test]
-async fn nobody_becomes_a_master() {
+async fn no_user_becomes_a_member_of_system_masters() {
     let world = TestCluster::without_controllers().await;
     let masters = include_bytes!("../../../server/tests/api/conformance/fixtures/csr-masters.pem");
     let signer = KubernetesSigner::Client.name();
@@ -267,7 +274,7 @@ async fn no_request_gets_two_certificates() {
 }
 
 #[tokio::test]
-async fn what_is_settled_is_cleaned_up() {
+async fn decided_requests_are_cleaned_up() {
     let world = TestCluster::without_controllers().await;
     let api: Api<Csr> = Api::all(world.client.clone());
     for (name, decision) in [("denied", Some("Denied")), ("approved", Some("Approved")), ("new", None)] {

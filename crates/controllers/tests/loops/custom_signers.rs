@@ -1,8 +1,12 @@
 //! Tests of custom signers: what they sign, approve and publish.
 
 mod ca_replacement;
+mod ca_secrets;
 mod csr_template;
+mod objects;
 mod requester_templates;
+mod tokens;
+mod upgrade;
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,6 +20,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 use time::OffsetDateTime;
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+use windlass_controllers::signers::SignerSettings;
 use windlass_controllers::{Clock, ControllerOptions, signers};
 use windlass_pki::{Certificate, CertificateAuthority, CertificateDer, PrivateKey, Subject, Validity, pem};
 use windlass_testkit::{ca_with_validity, random_serial as serial};
@@ -57,12 +62,18 @@ impl SignerFixture {
         let mut world = TestCluster::without_controllers().await;
         world.run_controllers_with(ControllerOptions {
             custom,
+            signers: SignerSettings { file: Some(file), ..SignerSettings::default() },
             ca_overlap: HOUR,
             // Other controllers would delete objects that are days old by this clock.
             controllers: "custom-signer-controller".parse().unwrap(),
             ..ControllerOptions::new(clock)
         });
         SignerFixture { world, now, files }
+    }
+
+    fn clock(&self) -> Clock {
+        let now = self.now.clone();
+        Arc::new(move || *now.lock().unwrap())
     }
 
     fn requests(&self) -> Api<Csr> {
@@ -200,7 +211,7 @@ async fn every_kind_of_ca_issues_what_verifies() {
         let bundle = site.wait_until_published(&format!("example.com:{kind}:anchors"), &[&made]).await;
         let request = site.wait_until_settled(&kind).await;
         let chain = verify_chain(&request, &bundle.spec.trust_bundle, now);
-        assert_eq!(chain.len(), 1, "nobody needs what vouches for itself");
+        assert_eq!(chain.len(), 1, "the self-signed root is omitted");
         let approved = condition(&request, "Approved").unwrap();
         assert_eq!(approved.reason.as_deref(), Some("AutoApproved"));
     }
@@ -208,7 +219,7 @@ async fn every_kind_of_ca_issues_what_verifies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_is_sent_along_up_to_who_vouches_for_all() {
+async fn a_chain_is_included_up_to_the_self_signed_root() {
     let files = tempfile::tempdir().unwrap();
     let (root, now) = (authority("root", 99), OffsetDateTime::now_utc());
     let below = |above: &CertificateAuthority, name: &str| {
@@ -241,7 +252,7 @@ async fn a_chain_is_sent_along_up_to_who_vouches_for_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_profile_does_not_allow_is_refused_by_name() {
+async fn names_outside_the_profile_are_rejected() {
     let files = tempfile::tempdir().unwrap();
     write_ca(files.path(), &authority("ca", 9), &[]);
     let site = SignerFixture::start_in(files, WEB).await;
@@ -294,7 +305,7 @@ async fn only_known_requesters_are_approved_and_only_for_what_is_signed() {
     let told = |request: Option<&Csr>| {
         request.is_some_and(|r| condition(r, "windlass.dev/ApprovalDelayed").is_some())
     };
-    let request = wait_until(&alice, "too-much", "be told of", told).await.unwrap();
+    let request = wait_until(&alice, "too-much", "have a condition", told).await.unwrap();
     let told = condition(&request, "windlass.dev/ApprovalDelayed").unwrap();
     assert_eq!(told.reason.as_deref(), Some("ProfileMismatch"));
     assert!(told.message.as_ref().unwrap().contains("DNS name \"evil.org\""));
@@ -321,7 +332,7 @@ async fn only_known_requesters_are_approved_and_only_for_what_is_signed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
+async fn a_new_ca_signs_pending_requests_and_an_invalid_one_none() {
     let files = tempfile::tempdir().unwrap();
     write_ca(files.path(), &authority("old", 1), &[]);
     let site = SignerFixture::start_in(files, WEB).await;
@@ -350,7 +361,7 @@ async fn a_new_ca_signs_what_waits_and_a_bad_one_nothing() {
 /// One signer's CA is invalid at startup: its requests report this, the other signer works, and the
 /// CA is loaded once its files are valid.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
+async fn an_invalid_ca_at_startup_degrades_its_signer_only() {
     const OTHER: &str = r#"
 - name: example.com/other
   ca: {selfSigned: {directory: other}}
@@ -384,7 +395,7 @@ async fn a_bad_ca_at_the_start_degrades_its_signer_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
+async fn old_anchors_are_retained_beside_the_new_one() {
     let files = tempfile::tempdir().unwrap();
     let (old, new) = (authority("old", 90), authority("new", 90));
     write_ca(files.path(), &old, &[]);
@@ -406,7 +417,7 @@ async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
     // Triggers a reconcile; it has finished when the removed label is back.
     patch(json!({"metadata": {"labels": {"purpose": null}}})).await;
     let labelled = |b: Option<&Bundle>| b.is_some_and(|b| b.labels().contains_key("purpose"));
-    let bundle = wait_until(&bundles, name, "be looked at", labelled).await.unwrap();
+    let bundle = wait_until(&bundles, name, "be labelled", labelled).await.unwrap();
     assert_eq!(bundle.spec.trust_bundle, both.spec.trust_bundle);
     *site.now.lock().unwrap() += Duration::from_secs(2);
     patch(json!({"metadata": {"labels": {"theirs": "too"}}})).await;
@@ -416,7 +427,7 @@ async fn old_anchors_stay_beside_the_new_one_until_the_time_is_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_is_kept_as_it_should_be_and_left_if_it_is_somebody_elses() {
+async fn a_bundle_is_reconciled_unless_another_manager_owns_it() {
     let files = tempfile::tempdir().unwrap();
     let ca = authority("ca", 9);
     write_ca(files.path(), &ca, &[]);

@@ -58,7 +58,7 @@ async fn orphans_stay() {
 }
 
 #[tokio::test]
-async fn in_the_foreground_the_owner_goes_last() {
+async fn foreground_deletion_removes_the_owner_last() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;
@@ -81,7 +81,7 @@ async fn in_the_foreground_the_owner_goes_last() {
 }
 
 #[tokio::test]
-async fn a_dependent_that_does_not_block_keeps_nobody() {
+async fn a_nonblocking_dependent_does_not_delay_its_owner() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;
@@ -97,7 +97,7 @@ async fn a_dependent_that_does_not_block_keeps_nobody() {
 }
 
 #[tokio::test]
-async fn a_circle_of_owners_comes_apart() {
+async fn a_cycle_of_owners_is_deleted() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;
@@ -111,7 +111,7 @@ async fn a_circle_of_owners_comes_apart() {
 }
 
 #[tokio::test]
-async fn an_owner_that_never_was_counts_as_gone() {
+async fn an_owner_that_never_existed_counts_as_deleted() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;
@@ -128,7 +128,7 @@ async fn an_owner_that_never_was_counts_as_gone() {
 }
 
 #[tokio::test]
-async fn what_is_in_doubt_stays() {
+async fn dependents_of_unknown_owners_are_kept() {
     let world = TestCluster::start().await;
     let maps: Api<ConfigMap> = world.api("default");
     let nodes: Api<Node> = Api::all(world.client.clone());
@@ -142,13 +142,13 @@ async fn what_is_in_doubt_stays() {
     let x = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": ABSENT});
     world.create_config_map(json!({"name": "last", "ownerReferences": [x]})).await;
     wait_until_removed(&maps, "last").await;
-    assert!(maps.get_opt("unknown").await.unwrap().is_some(), "nobody knows its owner's kind");
+    assert!(maps.get_opt("unknown").await.unwrap().is_some(), "its owner's kind is unknown");
     assert!(nodes.get_opt("node").await.unwrap().is_some(), "its owner cannot be");
     world.shut_down().await;
 }
 
 #[tokio::test]
-async fn owners_that_went_while_nobody_looked_are_missed_at_the_start() {
+async fn owners_deleted_during_downtime_are_detected_at_start() {
     let mut world = TestCluster::without_controllers().await;
     let maps: Api<ConfigMap> = world.api("default");
     let a = world.create_config_map(json!({"name": "a"})).await;

@@ -10,6 +10,7 @@ mod fixture;
 mod garbage_collector;
 mod issuance;
 mod kubelet;
+mod ledger;
 mod namespaces;
 mod node_lifecycle;
 mod pod_signer;

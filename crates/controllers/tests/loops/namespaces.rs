@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::fixture::{TestCluster, object, wait_until, wait_until_removed};
 
 #[tokio::test]
-async fn a_namespace_takes_its_contents_along() {
+async fn deleting_a_namespace_deletes_its_contents() {
     let world = TestCluster::start().await;
     world.create_namespace("team").await;
     let post = PostParams::default();
@@ -38,7 +38,7 @@ async fn a_namespace_takes_its_contents_along() {
 }
 
 #[tokio::test]
-async fn an_empty_namespace_goes_at_once() {
+async fn an_empty_namespace_is_deleted_at_once() {
     let world = TestCluster::start().await;
     world.create_namespace("team").await;
     let there = |found: Option<&ServiceAccount>| found.is_some();
@@ -50,7 +50,7 @@ async fn an_empty_namespace_goes_at_once() {
 }
 
 #[tokio::test]
-async fn a_namespace_that_was_left_half_deleted_goes() {
+async fn a_partially_deleted_namespace_is_deleted() {
     let mut world = TestCluster::without_controllers().await;
     world.create_namespace("team").await;
     let _ = world.namespaces().delete("team", &DeleteParams::default()).await.unwrap();
@@ -59,7 +59,7 @@ async fn a_namespace_that_was_left_half_deleted_goes() {
 }
 
 #[tokio::test]
-async fn a_finalizer_keeps_the_namespace_and_says_so() {
+async fn a_finalizer_blocks_namespace_deletion_and_is_reported() {
     let world = TestCluster::start().await;
     world.create_namespace("team").await;
     let maps = world.api::<ConfigMap>("team");

@@ -20,6 +20,7 @@ use time::OffsetDateTime;
 use tokio::task::JoinSet;
 use webpki::{EndEntityCert, KeyUsage};
 use windlass_controllers::ca::CaSource;
+use windlass_controllers::ledger::Ledger;
 use windlass_controllers::signers::config::SignersConfig;
 use windlass_controllers::signers::{self, CustomSigner, pods};
 use windlass_controllers::{Clock, MetricFamilies};
@@ -79,7 +80,14 @@ impl PodSignerFixture {
         };
         let custom = signers.iter().map(of).collect();
         let metrics = MetricFamilies::unregistered();
-        self.loops.spawn(pods::run(client.clone(), resource(version), custom, clock(), metrics));
+        self.loops.spawn(pods::run(
+            client.clone(),
+            resource(version),
+            custom,
+            Ledger::disabled(),
+            clock(),
+            metrics,
+        ));
     }
 }
 
@@ -268,7 +276,7 @@ async fn certificates_last_as_long_as_both_allow() {
 }
 
 #[tokio::test]
-async fn what_is_not_signed_is_denied_and_harms_nobody() {
+async fn unsupported_requests_are_denied_and_affect_no_other() {
     let world = TestCluster::without_controllers().await;
     let mut signing = PodSignerFixture::new();
     let picky = "trustDomain: example.com, keyTypes: [ECDSAP384], serviceAccounts: [default/frontend]";
@@ -299,11 +307,11 @@ async fn what_is_not_signed_is_denied_and_harms_nobody() {
     let (request, _) = wait_for_answer(&api, "good").await;
     verify(&request, &signing.ca, &[]);
     let foreign = api.get("foreign").await.unwrap();
-    assert!(foreign.data.pointer("/status/conditions/0").is_none(), "it is somebody else's");
+    assert!(foreign.data.pointer("/status/conditions/0").is_none(), "it belongs to another signer");
 }
 
 #[tokio::test]
-async fn who_waits_is_told_why_and_served_when_it_can_be() {
+async fn a_pending_request_gets_the_reason_and_is_signed_when_possible() {
     let world = TestCluster::without_controllers().await;
     let signing = PodSignerFixture::new().start(&world.client, "v1", "serviceNames: true");
     let (gone, pod) = (create_pod(&world, "gone").await, create_pod(&world, "web-0").await);
@@ -401,7 +409,7 @@ fn metric_value(world: &TestCluster, name: &str) -> u64 {
 }
 
 #[tokio::test]
-async fn the_documented_file_is_all_it_takes() {
+async fn the_documented_file_is_sufficient() {
     let (mut world, files) = (TestCluster::without_controllers().await, tempfile::tempdir().unwrap());
     let file = files.path().join("signers.yaml");
     std::fs::write(&file, documentation_example(SIGNERS)).unwrap();
@@ -438,7 +446,7 @@ async fn the_documented_permissions_are_enough() {
     let signer = CustomSigner::new(custom, signing.ca.clone());
     let (client, mut loops) = (world.client_as("windlass", &["system:authenticated"]), JoinSet::new());
     let metrics = MetricFamilies::unregistered();
-    loops.spawn(pods::run(client, resource("v1"), vec![signer], clock(), metrics));
+    loops.spawn(pods::run(client, resource("v1"), vec![signer], Ledger::disabled(), clock(), metrics));
 
     // First all rules but one, then all.
     let role = documentation_example("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\n");

@@ -119,7 +119,7 @@ async fn every_namespace_has_the_root_ca() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_immutable_map_is_told_of_and_left() {
+async fn an_immutable_config_map_is_reported_and_unchanged() {
     let (mut site, options) = PublishFixture::prepare().await;
     let maps = site.world.api::<ConfigMap>("default");
     let stuck = json!({"metadata": {"name": NAME}, "data": {"ca.crt": "old"}, "immutable": true});
@@ -174,7 +174,7 @@ async fn a_bundle_that_is_replaced_stays_for_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn housekeeping_is_left_to_others_on_their_clusters() {
+async fn housekeeping_is_disabled_on_other_clusters() {
     let (mut site, options) = PublishFixture::prepare().await;
     site.world.run_controllers_with(ControllerOptions { housekeeping: false, ..options });
     site.world.create_namespace("new").await;

@@ -51,7 +51,7 @@ async fn wait_for_events(world: &TestCluster, name: Option<&str>, count: usize) 
 }
 
 #[tokio::test]
-async fn a_pod_without_a_node_is_told_why_it_waits() {
+async fn an_unscheduled_pod_gets_the_reason() {
     let mut world = TestCluster::without_controllers().await;
     world.run_controllers_with(options());
     create_pod(&world, &build_pod("bound", Some("n1"))).await;

@@ -207,7 +207,7 @@ fn secrets_are_read_but_not_all_of_those_with_keys() {
 }
 
 #[test]
-fn all_sources_are_mixed_and_looked_at() {
+fn all_sources_are_merged_and_validated() {
     let objects = TrustNamespaceFixture::default()
         .config_map(config_map("one", json!({"key": P256})))
         .secret("two", "Opaque", &[("key", ED25519)]);
@@ -287,7 +287,7 @@ fn filters_hold_for_all_sources() {
 }
 
 #[test]
-fn what_the_bundle_has_written_is_no_source_of_it() {
+fn targets_of_a_bundle_are_not_its_sources() {
     let managed = |keys: &[&str]| {
         let fields: serde_json::Map<_, _> = keys.iter().map(|key| (format!("f:{key}"), json!({}))).collect();
         json!([{"manager": "trust-manager", "operation": "Apply", "fieldsV1": {"f:data": fields}}])

@@ -17,7 +17,7 @@ fn harvest() -> GatheredCertificates {
     GatheredCertificates { certificates: pool, package: Some("pkg-1-00".to_owned()) }
 }
 
-fn reach() -> NamespaceFilter {
+fn namespace_filter() -> NamespaceFilter {
     NamespaceFilter::new(None, []).unwrap()
 }
 
@@ -34,7 +34,7 @@ fn failure(kind: TargetKind, namespace: &str) -> TargetFailure {
 #[test]
 fn reasons_and_messages_are_trust_managers() {
     let harvest = harvest();
-    let reach = reach();
+    let namespace_filter = namespace_filter();
     let missing = SourceError::NotFound("failed to get ConfigMap a/b: configmaps \"b\" not found".into());
     let bad = SourceError::Build("inline source contains invalid PEM data: x".into());
     let one = [failure(TargetKind::ConfigMap, "ns-1")];
@@ -46,7 +46,7 @@ fn reasons_and_messages_are_trust_managers() {
     let anchors = [failure(TargetKind::ClusterTrustBundle, "")];
     let table = [
         (
-            SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote: false },
+            SyncOutcome::Synced { harvest: &harvest, namespace_filter: &namespace_filter, wrote: false },
             ("True", "Synced", "Successfully synced Bundle to all namespaces", false),
         ),
         (
@@ -128,9 +128,10 @@ fn reasons_and_messages_are_trust_managers() {
 }
 
 #[test]
-fn nothing_new_is_not_said_again() {
-    let (harvest, reach) = (harvest(), reach());
-    let outcome = |wrote| SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote };
+fn an_unchanged_report_is_not_repeated() {
+    let (harvest, namespace_filter) = (harvest(), namespace_filter());
+    let outcome =
+        |wrote| SyncOutcome::Synced { harvest: &harvest, namespace_filter: &namespace_filter, wrote };
     let mut bundle = bundle();
     let first = report(&bundle, outcome(true), &sources(None), fixtures::now());
     bundle.status = first.status;
@@ -156,9 +157,9 @@ fn nothing_new_is_not_said_again() {
 
 #[test]
 fn a_failure_leaves_what_the_targets_hold() {
-    let (harvest, reach) = (harvest(), reach());
+    let (harvest, namespace_filter) = (harvest(), namespace_filter());
     let mut bundle = bundle();
-    let good = SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
+    let good = SyncOutcome::Synced { harvest: &harvest, namespace_filter: &namespace_filter, wrote: true };
     bundle.status = report(&bundle, good, &sources(None), fixtures::now()).status;
     let later = fixtures::now() + Duration::HOUR;
     let missing = SourceError::NotFound("gone".into());
@@ -173,15 +174,15 @@ fn a_failure_leaves_what_the_targets_hold() {
     assert_eq!(status.sources[0].problem.as_deref(), Some("gone"));
     // The default package is not used any more.
     let without = GatheredCertificates { package: None, ..harvest };
-    let good = SyncOutcome::Synced { harvest: &without, reach: &reach, wrote: true };
+    let good = SyncOutcome::Synced { harvest: &without, namespace_filter: &namespace_filter, wrote: true };
     let status = report(&bundle, good, &sources(None), later).status.unwrap();
     assert_eq!(status.default_ca_version, None);
 }
 
 #[test]
 fn a_status_is_one_that_the_schema_takes() {
-    let (harvest, reach) = (harvest(), reach());
-    let good = SyncOutcome::Synced { harvest: &harvest, reach: &reach, wrote: true };
+    let (harvest, namespace_filter) = (harvest(), namespace_filter());
+    let good = SyncOutcome::Synced { harvest: &harvest, namespace_filter: &namespace_filter, wrote: true };
     let status = report(&bundle(), good, &sources(None), fixtures::now()).status.unwrap();
     let mut body = status_body("bundle", &status, true);
     assert_eq!(
@@ -207,7 +208,7 @@ fn a_status_is_one_that_the_schema_takes() {
 }
 
 #[test]
-fn many_failures_are_told_briefly() {
+fn many_failures_are_summarized() {
     let harvest = harvest();
     let failures: Vec<_> = (0..2000).map(|n| failure(TargetKind::ConfigMap, &format!("ns-{n:04}"))).collect();
     let told = report(&bundle(), SyncOutcome::Targets(&harvest, &failures), &[], fixtures::now());
@@ -216,11 +217,11 @@ fn many_failures_are_told_briefly() {
     assert!(message.ends_with(", …)") && message.len() < 1024, "{message}");
     let long = SourceError::Build("ä".repeat(40_000));
     let told = report(&bundle(), SyncOutcome::Source(&long), &[], fixtures::now());
-    assert_eq!(told.status.unwrap().conditions[0].message.chars().count(), LONGEST);
+    assert_eq!(told.status.unwrap().conditions[0].message.chars().count(), MAX_MESSAGE_CHARS);
 }
 
 #[test]
-fn other_troubles_are_events_only() {
+fn other_failures_are_events_only() {
     let table = [
         (
             SyncBlocker::NamespaceSelector("x".into()),

@@ -77,7 +77,7 @@ fn read(kind: TargetKind, metadata: &Value) -> ObservedTarget {
 const KINDS: [TargetKind; 3] = [TargetKind::ConfigMap, TargetKind::Secret, TargetKind::ClusterTrustBundle];
 
 #[test]
-fn a_target_is_written_if_it_is_not_as_it_should_be() {
+fn a_target_is_written_if_it_has_drifted() {
     for kind in KINDS {
         let bundle = bundle(template(kind));
         let desired = &desired_targets(&bundle, &pool(P256))[0];
@@ -120,7 +120,7 @@ fn a_target_is_written_if_it_is_not_as_it_should_be() {
 }
 
 #[test]
-fn keys_are_known_by_who_manages_them() {
+fn keys_are_attributed_by_field_manager() {
     let formats = json!({"jks": {"key": "j"}, "pkcs12": {"key": "p"}});
     for kind in [TargetKind::ConfigMap, TargetKind::Secret] {
         let mut target = template(kind);
@@ -173,7 +173,7 @@ fn another_content_is_another_target() {
 }
 
 #[test]
-fn what_others_control_is_left_to_them() {
+fn objects_of_other_controllers_are_unchanged() {
     for kind in KINDS {
         let bundle = bundle(template(kind));
         let desired = &desired_targets(&bundle, &pool(P256))[0];
@@ -202,7 +202,7 @@ fn what_others_control_is_left_to_them() {
 }
 
 #[test]
-fn what_is_no_longer_wanted_is_taken_back() {
+fn obsolete_targets_are_removed() {
     for kind in KINDS {
         let bundle = bundle(template(kind));
         let desired = &desired_targets(&bundle, &pool(P256))[0];

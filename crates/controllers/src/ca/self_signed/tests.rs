@@ -15,7 +15,7 @@ fn open_ca(directory: &Path, key: KeyType) -> Arc<CaSource> {
 }
 
 #[test]
-fn a_ca_of_every_kind_is_made_once_and_kept() {
+fn a_ca_of_every_key_type_is_generated_once() {
     for key in [KeyType::EcdsaP256, KeyType::EcdsaP384, KeyType::Rsa3072, KeyType::Rsa4096, KeyType::Ed25519]
     {
         let parent = tempfile::tempdir().unwrap();
@@ -44,6 +44,7 @@ fn a_ca_of_every_kind_is_made_once_and_kept() {
             validity: Validity::lasting(NOW, time::Duration::HOUR).unwrap(),
             public_key: &public,
             serial: Serial::random(&SystemRandom::new()).unwrap(),
+            crl_distribution_points: Vec::new(),
         };
         issue_certificate(again.authority(), &wanted).unwrap();
     }
@@ -57,7 +58,7 @@ fn problem(directory: &Path) -> String {
 }
 
 #[test]
-fn what_is_damaged_is_told_of_and_left() {
+fn damaged_files_are_reported_and_unchanged() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path();
     assert!(open_ca(directory, KeyType::EcdsaP256).current().is_some());

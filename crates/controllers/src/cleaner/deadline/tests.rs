@@ -41,13 +41,8 @@ fn every_state_has_its_time() {
         ("denied and expired", json!([decided("Denied")]), Some(EXPIRED), 120),
         ("expired without an approval", json!([]), Some(EXPIRED), day),
         ("signed without an approval", json!([]), unread, day),
-        ("somebody's own condition", json!([decided("example.com/Seen")]), None, day),
-        (
-            "somebody's own condition and a denial",
-            json!([decided("example.com/Seen"), decided("Denied")]),
-            None,
-            120,
-        ),
+        ("custom condition", json!([decided("example.com/Seen")]), None, day),
+        ("custom condition and a denial", json!([decided("example.com/Seen"), decided("Denied")]), None, 120),
         // Missing or unusable times.
         ("no time", json!([condition("Denied", None)]), None, day),
         ("Go's zero", json!([condition("Denied", Some("0001-01-01T00:00:00Z"))]), None, day),

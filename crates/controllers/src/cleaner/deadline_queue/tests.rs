@@ -43,7 +43,7 @@ async fn each_is_due_at_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn clocks_that_jump_make_nothing_old() {
+async fn clock_jumps_expire_nothing() {
     for wrong in [60, 24 * 60, 10 * 365 * 24 * 60, -60, -24 * 60] {
         let mut agenda = queue_with_deadline(50);
         assert!(pop_due_after(&mut agenda, 49, wrong).await.is_empty(), "{wrong} minutes wrong");
@@ -56,7 +56,7 @@ async fn clocks_that_jump_make_nothing_old() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_has_another_time() {
+async fn changed_entries_get_a_new_time() {
     let mut agenda = queue_with_deadline(50);
     agenda.insert("a", &object("u", "2"), START + time::Duration::minutes(55), START);
     assert!(pop_due_after(&mut agenda, 50, 0).await.is_empty());

@@ -8,6 +8,7 @@ use windlass_pki::{Certificate, Validity};
 use super::super::policy::KubernetesSigner;
 use super::*;
 use crate::csr::Csr;
+use crate::ledger::RecordedIssuance;
 
 const NOW: OffsetDateTime = datetime!(2026-06-01 12:00 UTC);
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -37,10 +38,10 @@ fn decide(
     request: &Csr,
     signer: KubernetesSigner,
     ca: &SigningCa,
-    longest: Duration,
+    max_duration: Duration,
     now: OffsetDateTime,
 ) -> CsrDecision {
-    let terms = SigningTerms::BuiltIn { signer, longest };
+    let terms = SigningTerms::BuiltIn { signer, max_duration };
     match ApprovedCsr::verify(request, signer.name()) {
         Ok(request) => super::decide(&request, &terms, ca, now),
         Err(reason) => reason.into(),
@@ -52,15 +53,30 @@ fn a_certificate_is_one_block_by_the_authority() {
     let authority = authority(NOW + time::Duration::days(999));
     let request = recorded_csr("kubelet client");
     let answer = decide(&request, KubernetesSigner::KubeletClient, &authority, YEAR, NOW);
-    let CsrDecision::Certificate(text) = answer else { panic!("{answer:?}") };
+    let CsrDecision::Issue(prepared) = answer else { panic!("{answer:?}") };
+    let record = &prepared.record;
+    assert_eq!(
+        (record.subject.as_str(), record.node.as_deref()),
+        ("CN=system:node:n1,O=system:nodes", Some("n1"))
+    );
+    assert_eq!(
+        (record.request.name.as_str(), record.signer.as_str()),
+        ("asked", request.spec.signer_name.as_str())
+    );
+    let terms = SigningTerms::BuiltIn { signer: KubernetesSigner::KubeletClient, max_duration: YEAR };
+    let other = RecordedIssuance::for_test(windlass_ledger::SerialNumber::from_bytes(&[1]).unwrap());
+    assert!(sign(&prepared, &terms, &authority, &other).is_err(), "that is another certificate's record");
+    let recorded = RecordedIssuance::for_test(record.serial);
+    let text = sign(&prepared, &terms, &authority, &recorded).unwrap();
     let certificate = Certificate::from_pem(text.as_bytes()).unwrap();
     assert!(authority.authority().has_issued(&certificate));
+    assert_eq!(certificate.serial(), record.serial.as_bytes());
     assert_eq!(certificate.common_name(), Some("system:node:n1"));
     assert_eq!(certificate.validity().not_before(), NOW - time::Duration::minutes(5));
 }
 
 #[test]
-fn what_is_not_about_policy_waits() {
+fn errors_other_than_policy_violations_are_retried() {
     let of = |change: fn(&mut Csr)| {
         let mut request = recorded_csr("kubelet client");
         // Only `legacy-unknown` has no other checks.
@@ -98,7 +114,7 @@ fn an_expired_authority_signs_nothing() {
 }
 
 #[test]
-fn what_never_can_be_signed_is_refused() {
+fn unsignable_requests_are_rejected() {
     let of = |case: &str, signer| {
         let authority = authority(NOW + time::Duration::days(999));
         decide(&recorded_csr(case), signer, &authority, YEAR, NOW)

@@ -68,7 +68,7 @@ fn an_object_with_a_missing_or_misnamed_owner_is_suspect() {
 }
 
 #[test]
-fn dependents_of_what_is_gone_are_looked_at() {
+fn dependents_of_deleted_owners_are_processed() {
     let mut graph = graph();
     graph.observe(MAPS, &map("a", &[]));
     graph.observe(MAPS, &map("b", &["ConfigMap/a"]));
@@ -76,7 +76,7 @@ fn dependents_of_what_is_gone_are_looked_at() {
     assert_eq!(sorted(graph.remove(&ObjectUid::from("a"))), ["b", "c"]);
     assert_eq!(sorted(graph.remove(&ObjectUid::from("b"))), ["c"]);
     graph.observe(MAPS, &map("c", &[]));
-    assert!(graph.dependents.is_empty(), "nobody names an owner any more");
+    assert!(graph.dependents.is_empty(), "no object names an owner any more");
     assert!(graph.location(&ObjectUid::from("c")).is_none());
 }
 
@@ -98,7 +98,7 @@ fn a_listing_forgets_what_it_does_not_show() {
 }
 
 #[test]
-fn foreground_deletion_looks_at_dependents_and_then_at_the_owner() {
+fn foreground_deletion_processes_dependents_before_the_owner() {
     let mut graph = graph();
     let foreground = || deleting(map("a", &[]), "foregroundDeletion");
     graph.observe(MAPS, &map("a", &[]));
@@ -116,7 +116,7 @@ fn foreground_deletion_looks_at_dependents_and_then_at_the_owner() {
 }
 
 #[test]
-fn nobody_waits_for_itself() {
+fn an_object_is_not_its_own_dependent() {
     let mut graph = graph();
     graph.observe(MAPS, &map("a", &["ConfigMap/a!"]));
     assert!(graph.dependents(&ObjectUid::from("a")).is_empty());
@@ -135,5 +135,5 @@ fn kinds_come_and_go_but_not_while_their_group_is_silent() {
     assert!(!graph.nodes.contains_key(&ObjectUid::from("late")), "of a kind that is not watched");
     let both = [maps[0].clone(), resource("Node", "nodes", false)];
     let (new, _) = graph.set_kinds(&both, &BTreeMap::new());
-    assert_eq!(new[0].0, KindId(2), "a number of its own");
+    assert_eq!(new[0].0, KindId(2), "a separate number");
 }

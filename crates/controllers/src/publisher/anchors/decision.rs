@@ -49,6 +49,11 @@ impl TrustAnchor {
         encode_hex(&fingerprint(&self.der))
     }
 
+    /// Parses the certificate of the anchor; `None` if it cannot be parsed.
+    pub fn certificate(&self) -> Option<Certificate> {
+        Certificate::from_der(&self.der).ok()
+    }
+
     /// Returns when the anchor expires; `None` if it cannot be parsed.
     fn not_after(&self) -> Option<OffsetDateTime> {
         ForeignCertificate::from_der(&self.der).ok().map(|certificate| certificate.not_after())

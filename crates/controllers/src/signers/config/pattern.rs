@@ -31,7 +31,7 @@ pub enum NamePattern {
     /// Values with this prefix match, written as the prefix and `*`.
     Beginning(String),
     /// Depends on the requester, such as `{node}.example.com`.
-    Tied(PatternTemplate),
+    Template(PatternTemplate),
 }
 
 /// Field of a request that a pattern is for. It determines notation and comparison.
@@ -78,7 +78,7 @@ impl NamePattern {
     fn parse_field(field: &ConfigField<'_>, kind: PatternKind) -> ConfigResult<NamePattern> {
         let text = field.text()?;
         let pattern = match text.contains(['{', '}']) {
-            true => PatternTemplate::parse(text, kind).map(NamePattern::Tied),
+            true => PatternTemplate::parse(text, kind).map(NamePattern::Template),
             false => kind.parse(text),
         };
         pattern.map_err(|message| field.error(message))
@@ -94,14 +94,14 @@ impl NamePattern {
             NamePattern::Exactly(_)
             | NamePattern::Domain(_)
             | NamePattern::Mailbox(..)
-            | NamePattern::Tied(_) => false,
+            | NamePattern::Template(_) => false,
         }
     }
 
     /// Whether a requester may obtain a certificate with this name.
     pub fn allows(&self, name: &str, requester: &RequesterIdentity<'_>) -> bool {
         match self {
-            NamePattern::Tied(template) => {
+            NamePattern::Template(template) => {
                 template.fill(requester).is_some_and(|pattern| pattern.matches(name))
             }
             pattern => pattern.matches(name),
@@ -111,7 +111,7 @@ impl NamePattern {
     /// Whether every requester may have this name.
     fn matches(&self, name: &str) -> bool {
         match self {
-            NamePattern::Tied(_) => false,
+            NamePattern::Template(_) => false,
             NamePattern::Anything => true,
             NamePattern::Exactly(wanted) => name == wanted,
             NamePattern::Domain(wanted) => name.eq_ignore_ascii_case(wanted),

@@ -186,7 +186,7 @@ impl AllowedRequesters {
         let groups = fields.list("groups", parse_name);
         let (users, groups) = (users?, groups?);
         if users.is_empty() && groups.is_empty() {
-            return Err(section.error("lists nobody; add users or groups"));
+            return Err(section.error("must list at least one user or group"));
         }
         let (users, groups) = (users.into_iter().collect(), groups.into_iter().collect());
         Ok(AllowedRequesters { users, groups })

@@ -1,7 +1,8 @@
 use std::collections::BTreeSet;
 
-use windlass_pki::{ExtendedUsage, KeyType, KeyUsageSet};
+use windlass_pki::{ExtendedUsage, KeyType, KeyUsageSet, Subject};
 
+use super::ca::DAY;
 use super::pods::AllowedPods;
 use super::*;
 
@@ -58,7 +59,7 @@ signers:
 
 #[test]
 fn a_file_with_everything_is_read() {
-    let SignersConfig { signers } = parse(WHOLE).unwrap();
+    let SignersConfig { signers, .. } = parse(WHOLE).unwrap();
     let [tls, pods] = signers.as_slice() else { panic!("{signers:?}") };
     assert_eq!(tls.name.as_str(), "example.com/server-tls");
     let files =
@@ -104,11 +105,11 @@ fn a_file_with_everything_is_read() {
 }
 
 #[test]
-fn what_is_left_out_has_defaults() {
+fn omitted_fields_have_defaults() {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [\
         {name: example.com/a, ca: {selfSigned: {directory: ca}}, pods: {serviceNames: true}, \
          publish: {}, requests: {usages: [client auth], maxDuration: 10m}}]}";
-    let SignersConfig { signers } = parse(text).unwrap();
+    let SignersConfig { signers, .. } = parse(text).unwrap();
     let [signer] = signers.as_slice() else { panic!("{signers:?}") };
     let subject = Subject::new("example.com/a", &[]).unwrap();
     let made = CaConfig::SelfSigned {
@@ -269,7 +270,7 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "        users: [\"system:serviceaccount:web:frontend\"]\n        groups: [\"system:serviceaccounts:web\"]\n",
         "        users: []\n",
-        ":24:9: signers[0].requests.approval.automatic: lists nobody; add users or groups",
+        ":24:9: signers[0].requests.approval.automatic: must list at least one user or group",
     ),
     (
         "system:serviceaccount:web:frontend",
@@ -300,7 +301,7 @@ const BAD: &[(&str, &str, &str)] = &[
     (
         "    selfSigned:\n",
         "    files: {certificate: a, key: b}\n    selfSigned:\n",
-        ":31:5: signers[1].ca: has more than one of files and selfSigned; keep one",
+        ":31:5: signers[1].ca: has more than one of files, selfSigned, secretName, pkcs11 and issuerSignerName; keep one",
     ),
     ("      key: /secrets/tls.key\n", "", ":7:7: signers[0].ca.files.key: is missing"),
     ("tls.crt", "\"\"", ":7:20: signers[0].ca.files.certificate: is empty"),
@@ -367,7 +368,7 @@ const BAD: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn what_is_wrong_is_told_with_its_place() {
+fn errors_are_reported_with_their_position() {
     let mut wrong = Vec::new();
     for (old, new, wanted) in BAD {
         assert!(WHOLE.contains(old), "{old}");
@@ -405,8 +406,14 @@ fn all_errors_of_a_file_are_reported() {
 #[test]
 fn signers_that_could_do_nothing_or_harm_are_refused() {
     let table = [
-        ("{name: a.b/c, ca: {selfSigned: {directory: d}}}", "signs nothing; add requests or pods"),
-        ("{name: a.b/c, ca: {}, pods: {}}", "needs one of files and selfSigned"),
+        (
+            "{name: a.b/c, ca: {selfSigned: {directory: d}}}",
+            "signs nothing; add requests, pods or intermediates",
+        ),
+        (
+            "{name: a.b/c, ca: {}, pods: {}}",
+            "needs one of files, selfSigned, secretName, pkcs11 and issuerSignerName",
+        ),
         ("{name: a.b/c, ca: {selfSigned: {directory: d}}, pods:}", "has no value"),
         (
             "{name: a.b/c, ca: {selfSigned: {directory: d}}, pods: {serviceNames: false}}",
@@ -428,4 +435,112 @@ fn signers_that_could_do_nothing_or_harm_are_refused() {
     }
     let missing = SignersConfig::load(Path::new("/nowhere/signers.yaml")).unwrap_err().to_string();
     assert!(missing.starts_with("/nowhere/signers.yaml: cannot be read: "), "{missing}");
+}
+
+/// A whole `spec` of an object, as the API returns it.
+fn object() -> Value {
+    json!({
+        "signerName": "example.com/web",
+        "ca": {"selfSigned": {"keyType": "RSA3072", "duration": "72h", "renewBefore": "30h"}},
+        "requests": {"dnsNames": ["*.example.com"], "usages": ["server auth"], "maxDuration": "24h"},
+        "publish": {},
+        "intermediates": {"signerNames": ["example.com/team"], "maxDuration": "48h", "maxPathLength": 1},
+        "limits": {"pendingRequests": 1000, "certificatesPerRequesterPerHour": 100},
+        "crl": {"distributionPoints": ["http://crl.example.com/web.crl"], "duration": "12h"},
+    })
+}
+
+fn ca(ca: Value) -> Result<CaConfig, String> {
+    let mut spec = object();
+    spec["ca"] = ca;
+    SignerConfig::parse_object(&spec).map(|signer| signer.ca).map_err(|errors| errors.messages().join("\n"))
+}
+
+#[test]
+fn an_object_is_read_as_an_entry_of_the_file() {
+    let signer = SignerConfig::parse_object(&object()).unwrap();
+    let CaConfig::SelfSignedSecret { recipe, renew_before } = &signer.ca else { panic!("{:?}", signer.ca) };
+    assert_eq!((recipe.key, recipe.duration, *renew_before), (KeyType::Rsa3072, 3 * DAY, 30 * (DAY / 24)));
+    assert_eq!(recipe.subject, Subject::new("example.com/web", &[]).unwrap());
+    let below = signer.intermediates.as_ref().unwrap();
+    assert_eq!(below.signer_names.iter().map(SignerName::as_str).collect::<Vec<_>>(), ["example.com/team"]);
+    assert_eq!((below.max_duration, below.max_path_length), (2 * DAY, 1));
+    let limits =
+        SignerLimits { pending_requests: Some(1000), certificates_per_requester_per_hour: Some(100) };
+    assert_eq!(signer.limits, limits);
+    assert_eq!(signer.crl.unwrap().duration, DAY / 2);
+    let Ok(CaConfig::Issued { issuer, recipe }) = ca(json!({"issuerSignerName": "a.b/root"})) else {
+        panic!()
+    };
+    assert_eq!((issuer.as_str(), recipe.duration), ("a.b/root", 365 * DAY));
+    assert_eq!(ca(json!({"secretName": "web-ca"})), Ok(CaConfig::Secret { name: "web-ca".into() }));
+    assert_eq!(ca(json!({"signersFile": {}})), Ok(CaConfig::SignersFile));
+    let uri = "pkcs11:token=t;object=ca";
+    let certificate_secret = "web-cert".to_owned();
+    let given = json!({"pkcs11": {"uri": uri, "certificateSecretName": certificate_secret}});
+    assert_eq!(ca(given), Ok(CaConfig::Pkcs11 { uri: uri.parse().unwrap(), certificate_secret }));
+}
+
+#[test]
+fn errors_of_an_object_carry_their_field() {
+    let errors = |change: fn(&mut Value)| {
+        let mut spec = object();
+        change(&mut spec);
+        SignerConfig::parse_object(&spec).expect_err("invalid").messages().join("\n")
+    };
+    let error = errors(|spec| spec["requests"]["dnsNames"][0] = json!("a.*.com"));
+    assert!(error.starts_with("spec.requests.dnsNames[0]: \"a.*.com\" is not a pattern"), "{error}");
+    let error = errors(|spec| spec["name"] = json!("a.b/c"));
+    assert!(error.starts_with("spec.name: unknown field; known fields: signerName, ca, "), "{error}");
+    let error = errors(|spec| spec["signerName"] = json!("kubernetes.io/x"));
+    assert!(error.starts_with("spec.signerName: \"kubernetes.io/x\" is reserved"), "{error}");
+    let error = errors(|spec| spec["limits"]["pendingRequests"] = json!(0));
+    assert_eq!(error, "spec.limits.pendingRequests: 0 is out of range; use 1 to 2147483647");
+    let error = errors(|spec| spec["crl"]["distributionPoints"][0] = json!("ldap://x"));
+    assert!(error.starts_with("spec.crl.distributionPoints[0]: \"ldap://x\" is not a URL"), "{error}");
+    let table = [
+        (json!({"files": {"certificate": "/etc/x", "key": "/etc/y"}}), "spec.ca.files: unknown field"),
+        (json!({"selfSigned": {"directory": "/etc"}}), "spec.ca.selfSigned.directory: unknown field"),
+        (
+            json!({"selfSigned": {}, "secretName": "x"}),
+            "spec.ca: has more than one of selfSigned, secretName",
+        ),
+        (
+            json!({"selfSigned": {"duration": "48h", "renewBefore": "48h"}}),
+            "spec.ca.selfSigned.renewBefore: ",
+        ),
+        (json!({"secretName": "x", "keyType": "ED25519"}), "spec.ca.keyType: has no effect without"),
+        (
+            json!({"issuerSignerName": "example.com/web"}),
+            "spec.ca.issuerSignerName: \"example.com/web\" is the",
+        ),
+        (json!({"secretName": "../x"}), "spec.ca.secretName: "),
+        (
+            json!({"pkcs11": {"uri": "pkcs11:object=a?pin-value=1", "certificateSecretName": "c"}}),
+            "spec.ca.pkcs11.uri: PKCS#11 URI: \"pin-value\" is not allowed",
+        ),
+        (
+            json!({"pkcs11": {"uri": "file:x", "certificateSecretName": "c"}}),
+            "spec.ca.pkcs11.uri: PKCS#11 URI does not start",
+        ),
+    ];
+    for (given, wanted) in table {
+        let error = ca(given).expect_err(wanted);
+        assert!(error.lines().any(|line| line.starts_with(wanted)), "{error}");
+    }
+}
+
+/// The object of every entry is valid and means the same, apart from CAs in files.
+#[test]
+fn entries_of_the_file_become_objects() {
+    let SignersConfig { signers, specs } = parse(WHOLE).unwrap();
+    for (signer, spec) in signers.iter().zip(&specs) {
+        let read = SignerConfig::parse_object(spec).unwrap();
+        assert_eq!(read.ca, CaConfig::SignersFile);
+        assert_eq!(SignerConfig { ca: signer.ca.clone(), ..read }, *signer);
+    }
+    let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [\
+        {name: a.b/c, ca: {selfSigned: {}}, pods: {trustDomain: a}, limits: {pendingRequests: 1}}]}";
+    let SignersConfig { signers, specs } = parse(text).unwrap();
+    assert_eq!(SignerConfig::parse_object(&specs[0]).unwrap(), signers[0]);
 }

@@ -3,16 +3,18 @@
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::ResourceExt as _;
 use time::OffsetDateTime;
+use windlass_ledger::{IssuanceRecord, ObjectUid, PodReference, RequestKind, RequestReference};
 use windlass_pki::limits::{MAX_ALT_NAMES, MAX_CHAIN_BYTES};
 use windlass_pki::{
     AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, KeyType, Serial, SubjectKey,
-    SystemRandom, issue_certificate, pem,
+    SystemRandom, pem,
 };
 
 use super::lifetime::{CertificateTimes, LifetimeLimits, ValidityError};
 use super::names::{build_spiffe_id, service_names};
-use super::request::{PendingPodRequest, PodRequest, UnsignablePodRequest, VerifiedPodRequest};
+use super::request::{PendingPodRequest, PodRequest, UnsignablePodRequest, VerifiedPodRequest, signer_name};
 use crate::ca::SigningCa;
+use crate::ledger::{PreparedCertificate, RecordedIssuance};
 use crate::signers::config::pods::PodProfile;
 
 /// Answer of a signer to a request.
@@ -20,10 +22,10 @@ use crate::signers::config::pods::PodProfile;
 pub enum PodRequestDecision {
     /// Nothing is to be done: the request is already answered.
     Nothing,
-    /// The signer issues a certificate.
-    Issued {
-        /// The certificate and its chain as PEM, without the root.
-        chain: String,
+    /// The signer issues a certificate, once it is recorded.
+    Issue {
+        /// The certificate to record and sign.
+        prepared: Box<PreparedCertificate>,
         /// Validity and refresh time of the certificate.
         times: CertificateTimes,
     },
@@ -73,13 +75,18 @@ pub fn decide(
     ca: &SigningCa,
     now: OffsetDateTime,
 ) -> PodRequestDecision {
-    let issued = || {
-        let request = PendingPodRequest::parse(request)?;
-        check_permitted(profile, &request)?;
-        let request = request.verify(context.pod.as_ref())?;
-        issue(&request, profile, &context.services, ca, now)
+    let prepared = || {
+        let pending = PendingPodRequest::parse(request)?;
+        check_permitted(profile, &pending)?;
+        let verified = pending.verify(context.pod.as_ref())?;
+        let (template, times) = build_template(&verified, profile, &context.services, ca, now)?;
+        let signer = signer_name(request);
+        let mut prepared = PreparedCertificate::new(signer, ca, template, now).map_err(from_pki_error)?;
+        check_chain_size(&prepared, ca)?;
+        describe_request(request, &verified, &mut prepared.record);
+        Ok(PodRequestDecision::Issue { prepared: Box::new(prepared), times })
     };
-    issued().unwrap_or_else(|refusal| refusal)
+    prepared().unwrap_or_else(|refusal: PodRequestDecision| refusal)
 }
 
 /// Checks that the signer signs for the service account, and that there are no annotations, which it would ignore.
@@ -98,16 +105,36 @@ fn check_permitted(profile: &PodProfile, request: &PendingPodRequest) -> Result<
     }
 }
 
-fn issue(
-    request: &VerifiedPodRequest<'_>,
+/// Adds requester, request and holder to the record of a certificate. Only the agent of its node requests for a pod.
+fn describe_request(request: &PodRequest, verified: &VerifiedPodRequest<'_>, record: &mut IssuanceRecord) {
+    let spec = verified.spec();
+    if !spec.node_name.is_empty() {
+        record.requester = format!("system:node:{}", spec.node_name);
+        record.node = Some(spec.node_name.clone());
+    }
+    record.request = RequestReference {
+        kind: RequestKind::PodCertificateRequest,
+        namespace: verified.namespace().to_owned(),
+        name: request.name_any(),
+        uid: ObjectUid::from(request.metadata.uid.as_deref().unwrap_or_default()),
+    };
+    record.pod = Some(PodReference {
+        name: spec.pod_name.clone(),
+        uid: ObjectUid::from(spec.pod_uid.as_str()),
+        service_account: spec.service_account_name.clone(),
+    });
+}
+
+fn build_template<'a>(
+    request: &'a VerifiedPodRequest<'_>,
     profile: &PodProfile,
     services: &[Service],
     ca: &SigningCa,
     now: OffsetDateTime,
-) -> Result<PodRequestDecision, PodRequestDecision> {
+) -> Result<(CertificateTemplate<'a>, CertificateTimes), PodRequestDecision> {
     let key_type = check_key_type(profile, request.key())?;
     let limits = LifetimeLimits {
-        longest: profile.max_duration,
+        max_duration: profile.max_duration,
         asked: request.spec().max_lifetime(),
         refresh_after: profile.refresh_after,
     };
@@ -120,8 +147,9 @@ fn issue(
         validity: times.validity,
         public_key: request.key(),
         serial: Serial::random(&SystemRandom::new()).map_err(from_pki_error)?,
+        crl_distribution_points: Vec::new(),
     };
-    Ok(PodRequestDecision::Issued { chain: sign_chain(ca, &template)?, times })
+    Ok((template, times))
 }
 
 fn check_key_type(profile: &PodProfile, key: &SubjectKey) -> Result<KeyType, PodRequestDecision> {
@@ -159,16 +187,33 @@ fn build_alt_names(
     Ok(names)
 }
 
-/// Issues the certificate and returns it with its chain as PEM.
-fn sign_chain(ca: &SigningCa, template: &CertificateTemplate<'_>) -> Result<String, PodRequestDecision> {
-    let issued = issue_certificate(ca.authority(), template).map_err(from_pki_error)?;
+/// Rejects a chain that is too long whatever the size of the signature, before a record is written for each attempt.
+fn check_chain_size(prepared: &PreparedCertificate, ca: &SigningCa) -> Result<(), PodRequestDecision> {
+    // PEM has four characters for three bytes.
+    let encoded = |der: usize| der.div_ceil(3) * 4;
+    let chain = ca.intermediates().map(|each| encoded(each.der().len())).sum::<usize>();
+    check_length(chain + encoded(prepared.min_size))
+}
+
+fn check_length(length: usize) -> Result<(), PodRequestDecision> {
+    if length <= MAX_CHAIN_BYTES {
+        return Ok(());
+    }
+    let message = format!("the chain has {length} bytes; the limit is {MAX_CHAIN_BYTES}");
+    Err(delayed("ChainTooLong", message))
+}
+
+/// Signs a recorded certificate; returns it with its chain as PEM, without the root.
+pub fn sign_chain(
+    prepared: &PreparedCertificate,
+    ca: &SigningCa,
+    recorded: &RecordedIssuance,
+) -> Result<String, PodRequestDecision> {
+    let issued = prepared.sign(ca, recorded).map_err(from_pki_error)?;
     let rest = ca.intermediates().map(Certificate::der);
     let all = std::iter::once(issued.der()).chain(rest);
     let chain = pem::encode_certificates(all.map(AsRef::as_ref));
-    if chain.len() > MAX_CHAIN_BYTES {
-        let message = format!("the chain has {} bytes; the limit is {MAX_CHAIN_BYTES}", chain.len());
-        return Err(delayed("ChainTooLong", message));
-    }
+    check_length(chain.len())?;
     Ok(chain)
 }
 

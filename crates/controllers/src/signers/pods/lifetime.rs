@@ -25,7 +25,7 @@ pub struct CertificateTimes {
 #[derive(Debug, Clone, Copy)]
 pub struct LifetimeLimits {
     /// Maximum of the signer.
-    pub longest: Span,
+    pub max_duration: Span,
     /// Maximum of the request.
     pub asked: Duration,
     /// Fraction of the lifetime after which a certificate is renewed, between 0 and 1.
@@ -56,8 +56,8 @@ impl LifetimeLimits {
         now: OffsetDateTime,
         authority: &Validity,
     ) -> Result<CertificateTimes, ValidityError> {
-        let longest = Duration::try_from(self.longest).unwrap_or(Duration::MAX);
-        let lifetime = longest.min(self.asked);
+        let max_duration = Duration::try_from(self.max_duration).unwrap_or(Duration::MAX);
+        let lifetime = max_duration.min(self.asked);
         if lifetime < SHORTEST {
             return Err(ValidityError::TooShort(lifetime));
         }
@@ -95,8 +95,8 @@ mod tests {
         Span::from_secs(hours * 3600)
     }
 
-    fn limits(longest: Span, asked: i64, refresh_after: f64) -> LifetimeLimits {
-        LifetimeLimits { longest, asked: Duration::seconds(asked), refresh_after }
+    fn limits(max_duration: Span, asked: i64, refresh_after: f64) -> LifetimeLimits {
+        LifetimeLimits { max_duration, asked: Duration::seconds(asked), refresh_after }
     }
 
     fn authority(from: OffsetDateTime, until: OffsetDateTime) -> Validity {
@@ -124,11 +124,11 @@ mod tests {
             (hours(1), 3600, 1.0, 60, 50),
             (hours(24), 86_400, 1.0, 1440, 1430),
         ];
-        for (longest, asked, refresh_after, life, renewal) in table {
-            let times = limits(longest, asked, refresh_after).compute(NOW, &usual()).unwrap();
+        for (max_duration, asked, refresh_after, life, renewal) in table {
+            let times = limits(max_duration, asked, refresh_after).compute(NOW, &usual()).unwrap();
             assert_eq!(times.validity.not_before(), START);
             assert_eq!(times.validity.not_after(), START + Duration::minutes(life));
-            assert_eq!(times.begin_refresh_at, START + Duration::minutes(renewal), "{longest:?}");
+            assert_eq!(times.begin_refresh_at, START + Duration::minutes(renewal), "{max_duration:?}");
         }
     }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_an_hour_is_nothing() {
+    fn lifetimes_below_one_hour_are_rejected() {
         let short = limits(hours(24), 3599, 0.5).compute(NOW, &usual());
         assert_eq!(short, Err(ValidityError::TooShort(Duration::seconds(3599))));
         assert!(limits(hours(24), i64::MIN, 0.5).compute(NOW, &usual()).is_err());

@@ -34,7 +34,7 @@ fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
     if spec.type_.as_deref() == Some("ExternalName") {
         return false;
     }
-    // The endpoints of a service without a selector are managed by somebody else.
+    // The endpoints of a service without a selector are managed by another controller.
     spec.selector.as_ref().is_some_and(|wanted| {
         !wanted.is_empty() && wanted.iter().all(|(key, value)| labels.get(key) == Some(value))
     })

@@ -56,7 +56,7 @@ pub enum UnsignablePodRequest {
     NotPermitted(String),
 }
 
-/// A request that nobody has answered yet.
+/// A request that is neither issued, denied nor failed.
 pub struct PendingPodRequest {
     namespace: String,
     spec: PodRequestSpec,
@@ -144,6 +144,8 @@ pub struct PodRequestSpec {
     pub pod_uid: String,
     /// Service account of the pod.
     pub service_account_name: String,
+    /// Node that runs the pod, whose agent made the request.
+    pub node_name: String,
     max_expiration_seconds: Option<i64>,
     #[serde(rename = "stubPKCS10Request")]
     stub: Option<ByteString>,

@@ -73,9 +73,13 @@ async fn a_new_pair_wakes_what_waits() {
     let api: Api<PodRequest> = Api::default_namespaced_with(client.clone(), &resource);
     create_request(&client, &api, "one").await;
     let metrics = MetricFamilies::unregistered();
-    let issuer = PodCertificateIssuer::from_signer(signer, &metrics).unwrap();
+    let issuer = PodCertificateIssuer::from_signer(&signer, &metrics).unwrap();
     let queue = WorkQueue::new(metrics.queue(POD_SIGNING), HOURS);
-    let signing = tokio::spawn(sign(client.clone(), resource, vec![issuer], clock, queue));
+    let (signer, queue) =
+        (PodCertificateSigner::new(client.clone(), resource, Ledger::disabled(), clock), Arc::new(queue));
+    signer.set_issuers(vec![Arc::new(issuer)]);
+    let watching = tokio::spawn(signer.clone().watch(queue.clone()));
+    let signing = tokio::spawn(run_workers(queue, WORKERS, move |key| signer.clone().reconcile(key)));
 
     let events: Api<Event> = Api::default_namespaced(client.clone());
     let told = async || {
@@ -102,6 +106,7 @@ async fn a_new_pair_wakes_what_waits() {
     assert_eq!(ca.current().unwrap().certificate().common_name(), Some("new"));
     assert_eq!(issued.validity().not_after(), ca.current().unwrap().certificate().validity().not_after());
     assert_eq!(told().await.len(), 1);
+    watching.abort();
     signing.abort();
     following.abort();
 }

@@ -79,7 +79,7 @@ fn keys_are_of_the_kinds_that_are_named() {
 }
 
 #[test]
-fn names_of_every_kind_are_looked_at() {
+fn names_of_every_kind_are_checked() {
     let subject = "commonNames: ['*'], organizations: ['*']";
     let mut allowed = subject.to_owned();
     for (what, field) in [

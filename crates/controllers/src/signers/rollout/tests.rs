@@ -68,7 +68,7 @@ fn retained_record(until: OffsetDateTime) -> AnchorRecord {
 }
 
 #[test]
-fn who_publishes_nothing_signs_at_once() {
+fn a_signer_that_publishes_nothing_signs_at_once() {
     let trial = RolloutFixture::new(9);
     assert_eq!(trial.signing_ca(NOW), "old");
     trial.replace();
@@ -76,7 +76,7 @@ fn who_publishes_nothing_signs_at_once() {
 }
 
 #[test]
-fn a_ca_waits_for_its_anchor_and_the_one_before_goes_on() {
+fn a_new_ca_waits_for_its_anchor_while_the_previous_one_signs() {
     let trial = RolloutFixture::new(99);
     trial.rollout.require_publication(TIMEOUT);
     assert_eq!(trial.signing_ca(NOW), "CaNotPublished");
@@ -113,7 +113,7 @@ fn a_ca_waits_no_longer_than_the_timeout() {
 }
 
 #[test]
-fn what_an_old_ca_signs_does_not_outlast_its_anchor() {
+fn certificates_of_an_old_ca_expire_before_its_anchor_is_removed() {
     let trial = RolloutFixture::new(2);
     trial.rollout.require_publication(TIMEOUT);
     trial.publish(&[(&trial.old, AnchorRecord::default())], NOW);

@@ -78,7 +78,7 @@ impl BundleFixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_rights_on_secrets_config_maps_are_written() {
+async fn without_permissions_on_secrets_config_maps_are_written() {
     let mut site = BundleFixture::without_controllers().await;
     let mut rules = common_rules();
     let all = ["get", "list", "watch", "create", "patch", "delete"];
@@ -99,7 +99,7 @@ async fn without_rights_on_secrets_config_maps_are_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_rights_in_some_namespaces_those_are_written() {
+async fn with_permissions_in_some_namespaces_those_are_written() {
     let mut site = BundleFixture::without_controllers().await;
     site.allow(None, common_rules()).await;
     let (read, all) = (["get", "list", "watch"], ["get", "list", "watch", "create", "patch", "delete"]);

@@ -8,7 +8,7 @@ use super::{BundleFixture, LABEL, P256, RSA, bundle_pem};
 use crate::fixture::{TestCluster, object, wait_until_removed};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_owner_is_told_of_and_left() {
+async fn an_object_of_another_owner_is_reported_and_unchanged() {
     let site = BundleFixture::without_controllers().await;
     let owner: ConfigMap = object(json!({"metadata": {"name": "owner"}}));
     let owner = site.config_maps("b").create(&PostParams::default(), &owner).await.unwrap();
@@ -45,7 +45,7 @@ async fn a_foreign_owner_is_told_of_and_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
+async fn one_namespace_that_refuses_does_not_delay_the_others() {
     let site = BundleFixture::without_controllers().await;
     // An immutable ConfigMap cannot be updated.
     for name in ["one", "two"] {
@@ -77,7 +77,7 @@ async fn one_namespace_that_refuses_does_not_hold_up_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_contest_is_told_of_instead_of_fought() {
+async fn a_conflict_is_reported_instead_of_overwritten() {
     let site = BundleFixture::start().await;
     site.create("roots", json!([{"inLine": P256}]), json!({"configMap": {"key": "k"}})).await;
     let drift = Patch::Merge(json!({"data": {"k": "other"}}));

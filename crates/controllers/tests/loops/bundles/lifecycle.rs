@@ -16,7 +16,7 @@ async fn merge(maps: &Api<ConfigMap>, name: &str, patch: Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_map_lives_with_its_bundle() {
+async fn a_config_map_is_created_and_deleted_with_its_bundle() {
     let site = BundleFixture::start().await;
     site.apply_source("src", json!({"k": P256})).await;
     let sources = json!([{"configMap": {"name": "src", "key": "k"}}, {"inLine": ED25519}]);
@@ -66,7 +66,7 @@ async fn a_config_map_lives_with_its_bundle() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secret_lives_with_its_bundle() {
+async fn a_secret_is_created_and_deleted_with_its_bundle() {
     let site = BundleFixture::start().await;
     let formats = json!({"jks": {"key": "t.jks"}, "pkcs12": {"key": "t.p12", "password": "x"}});
     let target = json!({"secret": {"key": "ca.crt"}, "additionalFormats": formats});

@@ -43,7 +43,7 @@ async fn a_missing_source_keeps_targets_as_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_optional_may_come_later() {
+async fn optional_objects_may_be_created_later() {
     let site = BundleFixture::start().await;
     let sources = json!([
         {"inLine": P256},
@@ -100,7 +100,7 @@ async fn the_default_package_is_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_package_the_reason_is_told() {
+async fn a_missing_package_is_reported() {
     let site = BundleFixture::start_with(settings(), fixed_clock(OffsetDateTime::now_utc())).await;
     site.create("roots", json!([{"useDefaultCAs": true}]), json!({"configMap": {"key": "k"}})).await;
     let (message, _) = site.wait_for_reason("roots", "SourceNotFound").await;
@@ -108,7 +108,7 @@ async fn without_a_package_the_reason_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_goes_when_it_expires() {
+async fn a_certificate_is_removed_when_it_expires() {
     let now = Arc::new(Mutex::new(OffsetDateTime::now_utc()));
     let end = *now.lock().unwrap() + Duration::SECOND;
     let validity = Validity::new(end - Duration::DAY, end).unwrap();

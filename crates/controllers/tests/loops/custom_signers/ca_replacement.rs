@@ -78,7 +78,7 @@ impl SignerFixture {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"purpose": null}}}));
         bundles.patch(NAME, &PatchParams::default(), &patch).await.unwrap();
         let labelled = |b: Option<&Bundle>| b.is_some_and(|b| b.labels().contains_key("purpose"));
-        wait_until(&bundles, NAME, "be looked at", labelled).await.unwrap()
+        wait_until(&bundles, NAME, "be labelled", labelled).await.unwrap()
     }
 }
 
@@ -171,7 +171,7 @@ impl SignerFixture {
 
 /// The files are replaced while the controllers are stopped, so the old key is lost.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ca_that_came_while_nobody_looked_waits_and_says_so() {
+async fn a_ca_replaced_during_downtime_waits_and_reports_it() {
     let files = tempfile::tempdir().unwrap();
     let (old, new) = (authority("old", 90), authority("new", 90));
     write_ca(files.path(), &old, &[]);

@@ -67,7 +67,7 @@ async fn a_node_gets_its_own_name_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_names_nobody_is_not_approved_automatically() {
+async fn requests_without_a_common_name_are_not_approved_automatically() {
     let site = start_fixture().await;
     let a = site.requests_as("system:node:a", "x");
     CsrTemplate { names: &[], ..ASKED }.create(&a, "nameless").await;

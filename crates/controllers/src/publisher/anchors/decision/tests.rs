@@ -61,7 +61,7 @@ fn replaced() -> BundleContents {
 }
 
 #[test]
-fn the_first_anchor_is_not_waited_for() {
+fn the_first_anchor_is_not_awaited() {
     let first = expect_write(decide(None, anchor("a"), &policy(NOW)));
     let wanted = AnchorRecord { max_duration_seconds: DAY.as_secs(), ..AnchorRecord::default() };
     assert_eq!((names(&first), record(&first, "a")), (vec!["a".to_owned()], &wanted));
@@ -184,7 +184,7 @@ fn bundles_of_earlier_versions_are_taken_over() {
 }
 
 #[test]
-fn what_others_change_is_put_right() {
+fn external_changes_are_reverted() {
     let both = replaced();
     let with = |names: &[&str]| ExistingBundle {
         text: names.iter().map(|name| anchor(name).to_pem()).collect(),

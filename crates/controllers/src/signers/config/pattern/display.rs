@@ -13,7 +13,7 @@ impl fmt::Display for NamePattern {
             NamePattern::MailboxOf(domain) => write!(f, "*@{domain}"),
             NamePattern::Mailbox(mailbox, domain) => write!(f, "{mailbox}@{domain}"),
             NamePattern::Beginning(beginning) => write!(f, "{beginning}*"),
-            NamePattern::Tied(template) => f.write_str(template.text()),
+            NamePattern::Template(template) => f.write_str(template.text()),
         }
     }
 }
@@ -42,7 +42,7 @@ mod tests {
             commonNames: ['*', '*.a.b', jane], dnsNames: ['*.a.b', a.b, '{node}.a.b'], \
             emailAddresses: ['*@a.b', jane@a.b], uris: ['spiffe://a/*', 'urn:x:y'], \
             ipAddresses: [10.0.0.0/8, 192.0.2.7, '2001:db8::/32', '::1', 0.0.0.0/0]}}]}";
-        let SignersConfig { signers } = SignersConfig::parse(Path::new("s"), text).unwrap();
+        let SignersConfig { signers, .. } = SignersConfig::parse(Path::new("s"), text).unwrap();
         let profile = signers[0].requests.as_ref().unwrap();
         let names = [&profile.common_names, &profile.dns_names, &profile.email_addresses, &profile.uris];
         let names = names.into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>();

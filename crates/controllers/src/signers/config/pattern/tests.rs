@@ -263,7 +263,7 @@ fn names_are_tied_to_the_requester() {
 }
 
 #[test]
-fn what_is_no_pattern_is_an_error() {
+fn an_invalid_pattern_is_an_error() {
     let table: &[(Reader<NamePattern>, &[&str])] = &[
         (
             NamePattern::parse_dns_name,

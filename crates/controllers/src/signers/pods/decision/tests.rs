@@ -94,8 +94,18 @@ fn refusal(answer: PodRequestDecision) -> (&'static str, &'static str, String) {
     }
 }
 
+/// Signs what was decided, as if it were recorded.
+fn sign(
+    answer: PodRequestDecision,
+    ca: &SigningCa,
+) -> Result<(String, CertificateTimes), PodRequestDecision> {
+    let PodRequestDecision::Issue { prepared, times } = answer else { return Err(answer) };
+    let recorded = RecordedIssuance::for_test(prepared.record.serial);
+    Ok((sign_chain(&prepared, ca, &recorded)?, times))
+}
+
 fn leaf(answer: PodRequestDecision) -> (ForeignCertificate, CertificateTimes) {
-    let PodRequestDecision::Issued { chain, times } = answer else { panic!("{answer:?}") };
+    let (chain, times) = sign(answer, &usual()).unwrap();
     let chain = IssuedChain::parse(&chain).unwrap();
     assert_eq!(chain.leaf_faults().len(), 0);
     (chain.leaf().clone(), times)
@@ -118,7 +128,7 @@ fn a_certificate_names_the_account_and_its_services() {
         assert_eq!(leaf.alt_names().dns_names, dns_names);
         assert_eq!(leaf.alt_names().uris, uris);
         assert!(leaf.alt_names().ip_addresses.is_empty());
-        assert_eq!(leaf.subject(), &DistinguishedName::default(), "nobody takes it for a user");
+        assert_eq!(leaf.subject(), &DistinguishedName::default(), "it is not mistaken for a user");
     }
 }
 
@@ -186,7 +196,7 @@ fn extension(certificate: &ForeignCertificate, id: &str) -> String {
 }
 
 #[test]
-fn times_are_those_that_the_api_wants() {
+fn times_have_the_format_of_the_api() {
     let day = 24 * 60;
     // Profile, requested lifetime, and in minutes: lifetime and time until renewal.
     let table = [
@@ -219,7 +229,7 @@ fn times_are_those_that_the_api_wants() {
 }
 
 #[test]
-fn what_the_signer_does_not_sign_is_denied() {
+fn unsupported_requests_are_denied() {
     let domain = "trustDomain: example.com";
     let annotations = json!({"unverifiedUserAnnotations": {"b.com/x": "1", "a.com/y": "2"}});
     let permitted = "this signer does not sign for service account web/frontend";
@@ -253,7 +263,7 @@ fn what_the_signer_does_not_sign_is_denied() {
 }
 
 #[test]
-fn what_can_never_work_fails() {
+fn permanent_errors_fail() {
     let mut tampered = fixture!("pcr-p256.stub.der");
     *tampered.0.last_mut().unwrap() ^= 1;
     let pair = |proof: Value| {
@@ -285,7 +295,7 @@ fn what_can_never_work_fails() {
 }
 
 #[test]
-fn what_may_become_better_waits() {
+fn transient_errors_are_retried() {
     let (id, dns) = (profile(&["trustDomain: example.com"]), profile(&["serviceNames: true"]));
     let (good, soon) = (usual(), authority(NOW + Duration::minutes(57)));
     let expired = authority(NOW - Duration::HOUR);
@@ -355,7 +365,7 @@ fn only_a_pending_request_is_answered() {
         request.data["status"] = status.clone();
         let answer = answer(&request, &profile);
         assert_eq!(answer == PodRequestDecision::Nothing, is_answered, "{status} {answer:?}");
-        assert_eq!(matches!(answer, PodRequestDecision::Issued { .. }), !is_answered, "{status}");
+        assert_eq!(matches!(answer, PodRequestDecision::Issue { .. }), !is_answered, "{status}");
         let parsed = PendingPodRequest::parse(&request).err();
         assert_eq!(parsed.is_some(), is_answered, "{status}");
     }
@@ -403,7 +413,7 @@ fn a_request_is_verified_against_its_pod_and_its_key() {
 }
 
 #[test]
-fn those_who_vouch_for_the_issuer_are_sent_along() {
+fn intermediates_above_the_issuer_are_included() {
     let files = tempfile::tempdir().unwrap();
     let (certificate, key) = (files.path().join("ca.crt"), files.path().join("ca.key"));
     let profile = profile(&["trustDomain: example.com"]);
@@ -421,16 +431,17 @@ fn those_who_vouch_for_the_issuer_are_sent_along() {
         std::fs::write(&certificate, text).unwrap();
         std::fs::write(&key, last.key().to_pem().unwrap().as_bytes()).unwrap();
         let ca = CaSource::from_chain_files(certificate.clone(), key.clone(), Arc::new(|| NOW));
-        (decide(&request(json!({})), &profile, &world(), &ca.current().unwrap(), NOW), chain)
+        let ca = ca.current().unwrap();
+        (sign(decide(&request(json!({})), &profile, &world(), &ca, NOW), &ca), chain)
     };
     for count in 0..3 {
-        let (PodRequestDecision::Issued { chain, .. }, authorities) = behind(count) else { panic!() };
+        let (Ok((chain, _)), authorities) = behind(count) else { panic!() };
         let chain = pem::certificates(chain.as_bytes()).unwrap();
         assert_eq!(chain.len(), 1 + count, "the root is not sent");
         for (issued, authority) in chain.iter().zip(authorities.iter().rev()) {
             assert!(authority.has_issued(&Certificate::from_der(issued).unwrap()));
         }
     }
-    let (_, reason, _) = refusal(behind(200).0);
+    let (_, reason, _) = refusal(behind(200).0.unwrap_err());
     assert_eq!(reason, "ChainTooLong");
 }
