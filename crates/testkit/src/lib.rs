@@ -8,9 +8,10 @@
 //! | HTTPS over a socket | [`HttpClient`] |
 //! | the `windlass` program as a process | [`ServerDataDir`], [`ServerProcess`], [`ChildProcess`] |
 //! | real etcd processes | [`etcd::EtcdCluster`] |
+//! | PKCS#11 tokens of SoftHSM | [`SoftHsm`] |
 //! | CAs, certificates | [`self_signed_ca`], [`write_ca`], [`CertificateFixture`] |
 //! | typed objects, and waiting for them | [`object`], [`create`], [`wait_until`] |
-//! | waiting for anything else | [`poll_until`], [`poll_until_async`] |
+//! | waiting for anything else | [`wait_for`], [`poll_until`], [`retry`] and their async forms |
 //!
 //! Unit tests inside `windlass-server` and `windlass-store` see a second instance of their own crate's types behind this
 //! crate, so they use only the parts that do not show those types.
@@ -26,6 +27,7 @@ mod process;
 mod request;
 mod scripted_api;
 mod server;
+mod softhsm;
 
 pub use http_client::{HttpClient, HttpConnection, HttpProtocol, WatchStream};
 pub use objects::{
@@ -35,10 +37,11 @@ pub use objects::{
 pub use pki::{
     AUTHORITY, CertificateFixture, START, ca_with_validity, random_serial, self_signed_ca, write_ca,
 };
-pub use polling::{PATIENCE, poll_until, poll_until_async};
+pub use polling::{PATIENCE, poll_until, poll_until_async, retry, retry_async, wait_for, wait_for_async};
 pub use process::{
     ADMIN_TOKEN, ChildProcess, ServerDataDir, ServerProcess, free_address, read_lines, wait_for_exit,
 };
 pub use request::{TestRequest, TestResponse, TestWatch, brief};
 pub use scripted_api::{ApiCall, InjectedFault, ScriptedApi, Signer, SigningPolicy, scripted_client};
 pub use server::{ISSUER, TOKENS, TestServer, TestServerBuilder};
+pub use softhsm::{PIN, SoftHsm};

@@ -92,6 +92,7 @@ impl CertificateFixture<'_> {
                 validity: Validity::new(self.from, self.until).unwrap(),
                 public_key: &key,
                 serial: random_serial(),
+                crl_distribution_points: Vec::new(),
             },
         );
         issued.unwrap().to_pem()

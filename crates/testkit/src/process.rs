@@ -1,5 +1,6 @@
 //! The `windlass` program as a process: start, wait until it is ready, log, stop.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -157,7 +158,7 @@ pub fn wait_for_exit(child: &mut Child, patience: Duration) -> Option<ExitStatus
     }
 }
 
-/// The lines of a pipe, read to its end whether or not somebody receives them.
+/// The lines of a pipe, read to its end whether or not they are received.
 pub fn read_lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
@@ -222,8 +223,14 @@ impl ServerDataDir {
 
     /// Starts a server here, on the port of the last one if there was one.
     pub fn start(self) -> ServerProcess {
-        let command = self.restart_command();
-        self.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+        self.start_with([""; 0])
+    }
+
+    /// As [`ServerDataDir::start`], with more flags.
+    pub fn start_with<F: AsRef<OsStr>>(self, flags: impl IntoIterator<Item = F>) -> ServerProcess {
+        let mut command = self.restart_command();
+        command.args(flags);
+        self.launch(command)
     }
 
     /// `windlass up` on the port of the last server here, if there was one.
@@ -231,8 +238,13 @@ impl ServerDataDir {
         self.up_command(&self.address().map_or("127.0.0.1:0".to_owned(), |last| last.to_string()))
     }
 
-    /// Starts a server here with a command that ends in one; `Err` when it never becomes ready.
-    pub fn launch(self, mut command: Command) -> Result<ServerProcess, Self> {
+    /// Starts a server here with a command that ends in one; panics with the log if it never becomes ready.
+    pub fn launch(self, command: Command) -> ServerProcess {
+        self.try_launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+    }
+
+    /// As [`ServerDataDir::launch`]; `Err` when it never becomes ready.
+    pub fn try_launch(self, mut command: Command) -> Result<ServerProcess, Self> {
         let process = ChildProcess::spawn(&mut command, &self.path().join("server.log"));
         let Some(ready) = process.try_line(PATIENCE) else {
             drop(process);

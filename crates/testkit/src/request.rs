@@ -30,13 +30,14 @@ pub struct TestRequest<'a> {
     path: String,
     headers: HeaderMap,
     chain: Vec<CertificateDer<'static>>,
+    connection: Option<Arc<Peer>>,
     body: Bytes,
 }
 
 impl<'a> TestRequest<'a> {
     pub(crate) fn new(server: &'a Arc<Server>, method: Method, path: &str) -> Self {
         let (headers, chain, body) = (HeaderMap::new(), Vec::new(), Bytes::new());
-        Self { server, method, path: path.to_owned(), headers, chain, body }
+        Self { server, method, path: path.to_owned(), headers, chain, connection: None, body }
     }
 
     /// Sets a header to a text.
@@ -54,6 +55,12 @@ impl<'a> TestRequest<'a> {
     /// Sends it over a connection with this client certificate chain.
     pub fn presenting(mut self, chain: &[CertificateDer<'static>]) -> Self {
         self.chain = chain.to_vec();
+        self
+    }
+
+    /// Sends it over a connection that other requests use, too.
+    pub fn over(mut self, connection: &Arc<Peer>) -> Self {
+        self.connection = Some(connection.clone());
         self
     }
 
@@ -88,7 +95,8 @@ impl<'a> TestRequest<'a> {
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.parse().unwrap();
         *request.headers_mut() = self.headers;
-        let peer = Arc::new(Peer::from_tls("127.0.0.1:1".parse().unwrap(), self.chain));
+        let new_peer = || Arc::new(Peer::from_tls("127.0.0.1:1".parse().unwrap(), self.chain));
+        let peer = self.connection.unwrap_or_else(new_peer);
         let response = handle_request(self.server, &peer, request).await;
         let (parts, body) = response.into_parts();
         (parts.status, parts.headers, body)

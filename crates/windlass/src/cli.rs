@@ -5,6 +5,7 @@
 
 mod access;
 mod bundles;
+mod certificates;
 mod controllers;
 #[cfg(test)]
 mod deployment;
@@ -28,6 +29,10 @@ use windlass_pki::AltName;
 
 pub use access::{AccessArgs, AuditArgs, AuditLevelArg, AuditModeArg, ConnectionArgs, InflightArgs};
 pub use bundles::{BundleCommand, BundleStatusArgs, BundleSyncArgs};
+pub use certificates::{
+    CertCommand, CertIssuerArgs, CertListArgs, CertRevokeArgs, CertShowArgs, CertVerifyArgs, ExpectedHead,
+    NamespacedName,
+};
 pub use controllers::{ControllersArgs, ElectionArgs, IssuingArgs, NodeMonitorArgs};
 pub use etcd::EtcdArgs;
 pub use external_address::ExternalUrl;
@@ -64,13 +69,13 @@ pub enum CliCommand {
     /// serving certificate, a key for service-account tokens, and `admin.kubeconfig` for kubectl.
     /// Later starts reuse them.
     #[command(after_help = examples::UP)]
-    Up(UpArgs),
+    Up(Box<UpArgs>),
     /// Run the API server only.
     ///
     /// Certificates and keys that no flag names are created in the data directory, as by
     /// `windlass up`.
     #[command(after_help = examples::SERVER)]
-    Server(ServerArgs),
+    Server(Box<ServerArgs>),
     /// Run the controllers only, against the API server of a kubeconfig.
     ///
     /// Several processes can run; leader election selects the active one. Against a server that is
@@ -97,6 +102,9 @@ pub enum CliCommand {
     /// List, show, approve or deny certificate signing requests.
     #[command(subcommand)]
     Csr(CsrCommand),
+    /// List, show or revoke issued certificates, or verify the ledger that records them.
+    #[command(subcommand)]
+    Cert(CertCommand),
     /// List, check or show signers, their CAs and their pending requests.
     #[command(subcommand)]
     Signer(SignerCommand),
@@ -132,7 +140,8 @@ pub struct VersionArgs {
 
 #[derive(Debug, Args)]
 pub struct CrdsArgs {
-    /// Definitions to print: nodetrusts, bundles [default: all].
+    /// Definitions to print: nodetrusts, bundles, signers, ledgersegments, certificaterevocations,
+    /// certificaterevocationlists [default: all].
     #[arg(value_name = "NAME", value_enum, hide_possible_values = true)]
     pub names: Vec<CustomResource>,
 }
@@ -145,6 +154,17 @@ pub enum CustomResource {
     NodeTrusts,
     /// Bundles, compatible with trust-manager.
     Bundles,
+    /// Signers, with the policy that guards them.
+    Signers,
+    /// Segments of the ledger of issued certificates.
+    #[value(name = "ledgersegments")]
+    LedgerSegments,
+    /// Revocations of certificates, with the policy that guards them.
+    #[value(name = "certificaterevocations")]
+    CertificateRevocations,
+    /// Published certificate revocation lists.
+    #[value(name = "certificaterevocationlists")]
+    CertificateRevocationLists,
 }
 
 #[derive(Debug, Args)]

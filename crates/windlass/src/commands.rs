@@ -3,6 +3,7 @@
 mod api_client;
 mod bundle;
 mod can_i;
+mod cert;
 mod controllers;
 mod crds;
 mod csr;
@@ -34,14 +35,15 @@ pub fn run(command: CliCommand) -> Result<()> {
     // Must precede any use of rustls: libraries would otherwise select their own provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     match command {
-        CliCommand::Up(arguments) => up::run(arguments),
-        CliCommand::Server(arguments) => server::run(arguments),
+        CliCommand::Up(arguments) => up::run(*arguments),
+        CliCommand::Server(arguments) => server::run(*arguments),
         CliCommand::Controllers(arguments) => controllers::run(*arguments),
         CliCommand::Node(arguments) => node::run(*arguments),
         CliCommand::Store(command) => store::run(command),
         CliCommand::User(command) => user::run(command),
         CliCommand::Issue(arguments) => issue::run(*arguments),
         CliCommand::Csr(command) => csr::run(command),
+        CliCommand::Cert(command) => cert::run(command),
         CliCommand::Signer(command) => signer::run(command),
         CliCommand::Trust(command) => trust::run(command),
         CliCommand::Bundle(command) => bundle::run(command),

@@ -42,11 +42,11 @@ pub enum CertificateRole {
 impl CertificateRole {
     /// Returns how long before its expiry a certificate is reported.
     pub fn warning_period(self, lifetime: Duration) -> Duration {
-        let longest = match self {
+        let maximum = match self {
             CertificateRole::Renewed | CertificateRole::Provided => LEAF_PERIOD,
             CertificateRole::OwnAuthority | CertificateRole::Authority => AUTHORITY_PERIOD,
         };
-        longest.min(lifetime / PERIODS_PER_LIFETIME)
+        maximum.min(lifetime / PERIODS_PER_LIFETIME)
     }
 
     const fn remedy(self) -> &'static str {
@@ -155,18 +155,16 @@ pub struct ExpiryMonitor {
     monitored: Arc<[MonitoredCertificate]>,
     clock: Clock,
     reported: Mutex<BTreeMap<String, (OffsetDateTime, ExpiryUrgency)>>,
-    registry: MetricsRegistry,
 }
 
 impl ExpiryMonitor {
-    /// Creates a monitor of these certificates; call [`ExpiryMonitor::check`] periodically.
-    pub fn new(monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
+    /// Creates a monitor of these certificates and registers their expiry; call [`ExpiryMonitor::check`] periodically.
+    pub fn new(monitored: Vec<MonitoredCertificate>, clock: Clock, metrics: &MetricsRegistry) -> Self {
         let monitored: Arc<[MonitoredCertificate]> = monitored.into();
-        let registry = MetricsRegistry::new();
         let scraped = monitored.clone();
         let help = "Expiry of the certificate; of several, the earliest";
-        registry.register_scraped_gauge(METRIC, help, move || expiry_samples(&scraped));
-        Self { monitored, clock, reported: Mutex::default(), registry }
+        metrics.register_scraped_gauge(METRIC, help, move || expiry_samples(&scraped));
+        Self { monitored, clock, reported: Mutex::default() }
     }
 
     /// Logs certificates that expire soon or have expired: at first, when the urgency rises, and once a day. Returns the
@@ -200,11 +198,6 @@ impl ExpiryMonitor {
             logged += 1;
         }
         logged
-    }
-
-    /// Appends the expiry of each certificate as Prometheus text.
-    pub fn metrics(&self, out: &mut String) {
-        out.push_str(&self.registry.encode());
     }
 }
 

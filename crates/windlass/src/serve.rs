@@ -16,24 +16,20 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use windlass_controllers::ca::CaSource;
 use windlass_controllers::csr_signer::{self, BuiltInSigner, KubernetesSigner, SignerFiles};
-use windlass_controllers::signers::{self, CustomSigner};
+use windlass_controllers::signers::{self, CustomSigner, SignerSettings};
 use windlass_controllers::{Clock, LeaderElection, RootCa};
 use windlass_pki::{AltName, Certificate};
 use windlass_runtime::metrics::MetricsRegistry;
-use windlass_server::AdmissionPlugins;
-use windlass_server::{AnonymousReads, AuditLog, AuditLogMode, InflightLimits, LogRotation};
-
-use windlass_server::LocalClient;
-use windlass_server::ServerFeatureGates;
-use windlass_server::TokenSigner;
-use windlass_server::{ConnectionDeadlines, ConnectionTracker};
-use windlass_server::{MASTERS, User};
-use windlass_server::{Server, ServerOptions, start, system_clock};
+use windlass_server::{
+    AdmissionPlugins, AnonymousReads, AuditLog, AuditLogMode, ConnectionDeadlines, ConnectionTracker,
+    InflightLimits, LocalClient, LogRotation, MASTERS, Server, ServerFeatureGates, ServerOptions,
+    TokenSigner, User, start, system_clock,
+};
 use windlass_store::{EmbeddedOptions, EmbeddedStore, Store};
 
 use crate::cli::{
-    AccessArgs, AdmissionPlugin, AuditArgs, AuditLevelArg, AuditModeArg, BundleSyncArgs, ConnectionArgs,
-    EtcdArgs, FeatureGate, InflightArgs, IssuingArgs, NodeMonitorArgs,
+    AccessArgs, AdmissionPlugin, AuditArgs, AuditLevelArg, AuditModeArg, BundleSyncArgs, FeatureGate,
+    IssuingArgs, NodeMonitorArgs, ServeArgs,
 };
 use crate::commands::{cannot_listen, data_dir};
 use crate::datadir::{DataDir, DataDirLayout};
@@ -51,28 +47,10 @@ pub struct ServerSettings {
     pub tls: TlsFiles,
     /// PEM file of the CAs that verify client certificates.
     pub client_ca: PathBuf,
-    /// CSV file of static bearer tokens; `None` disables them.
-    pub token_auth_file: Option<PathBuf>,
     /// Key files that sign and verify service-account tokens.
     pub service_account_keys: ServiceAccountKeys,
-    /// Feature gates that flags enable or disable.
-    pub feature_gates: Vec<FeatureGate>,
-    /// Settings of authentication and access checks.
-    pub access: AccessArgs,
-    /// How long to keep serving after SIGTERM while /readyz fails.
-    pub shutdown_delay: Duration,
-    /// Time for running requests to complete after that.
-    pub shutdown_grace: Duration,
-    /// Connection to etcd, if it stores the objects; its certificates are monitored.
-    pub etcd: EtcdArgs,
-    /// Limits on concurrent requests of the server.
-    pub inflight: InflightArgs,
-    /// Limits on open connections of clients.
-    pub connections: ConnectionArgs,
-    /// Audit policy and destination of the audit log.
-    pub audit: AuditArgs,
-    /// The address in the endpoints of the Service `default/kubernetes`; chosen if absent.
-    pub advertise_address: Option<IpAddr>,
+    /// Options that all servers have.
+    pub options: ServeArgs,
     /// Options of the embedded controllers; `None` if they do not run in this process, as with
     /// `windlass server`.
     pub controllers: Option<(IssuingArgs, BundleSyncArgs, NodeMonitorArgs)>,
@@ -137,7 +115,7 @@ pub fn serve(settings: ServerSettings) -> Result<()> {
 
 async fn run(settings: ServerSettings) -> Result<()> {
     let (down, shutdown) = watch::channel(false);
-    let (leave, leaving) = watch::channel(false);
+    let (shut_down, shutting_down) = watch::channel(false);
     // Validate the files before serving, so that an invalid one is reported without side effects.
     let metrics = MetricsRegistry::new();
     let mut options = controller_options(&settings, &metrics)?;
@@ -146,17 +124,17 @@ async fn run(settings: ServerSettings) -> Result<()> {
         options.election = Some(LeaderElection::new(data_dir::identity()));
     }
     let node = settings.node.as_ref().map(|(name, projections)| {
-        node::EmbeddedNode::new(name, projections.as_deref(), features(&settings.feature_gates)?)
+        let features = features(&settings.options.feature_gates)?;
+        node::EmbeddedNode::new(name, projections.as_deref(), features, &metrics)
     });
     let node = node.transpose()?;
     let store = open(&settings.store)?;
     let custom = options.as_ref().map(|options| options.custom.as_slice()).unwrap_or_default();
-    let certificates = Arc::new(CertificateMaintainer::new(&settings, custom, system_clock()));
-    let limits = connection_limits(&settings.connections, raise_limit());
+    let certificates = Arc::new(CertificateMaintainer::new(&settings, custom, system_clock(), &metrics));
+    let limits = connection_limits(&settings.options.connections, raise_limit());
     let connections = ConnectionTracker::new(limits, ConnectionDeadlines::default());
     connections.register_metrics(&metrics);
-    let metrics = (metrics.clone(), metric_sources(node.as_ref(), &certificates));
-    let signs = (leaving.clone(), shutdown.clone());
+    let signs = (shutting_down.clone(), shutdown.clone());
     let (server, tls) = assemble(&settings, &store, metrics, signs).await?;
     let address = settings.listener.local_addr()?;
     rustix::net::listen(&settings.listener, BACKLOG)
@@ -169,33 +147,33 @@ async fn run(settings: ServerSettings) -> Result<()> {
         tls,
         connections,
         shutdown.clone(),
-        settings.shutdown_grace,
+        settings.options.shutdown_grace,
     );
     let serving = tokio::spawn(serving);
-    let advertised = advertised_address(settings.advertise_address, address);
+    let advertised = advertised_address(settings.options.advertise_address, address);
     let advertiser = tokio::spawn(windlass_server::advertise_endpoints(server.clone(), advertised));
     // Runs until the runtime shuts down.
     tokio::spawn(certificates.run());
-    let controllers = options.map(|options| controllers(&server, options, leaving.clone()));
+    let controllers = options.map(|options| controllers(&server, options, shutting_down.clone()));
     let layout = &settings.data.layout;
     let node = node.map(|node| node::start(node, layout, &server, shutdown.clone()));
     // Install the handlers before reporting readiness: a signal may follow at once.
-    let told = signals()?;
+    let signal = signals()?;
     print_ready_line(&settings.data);
     if controllers.is_some() {
         log_join_command(&settings.data);
     }
     let ended = tokio::select! {
-        () = told => Ok(()),
+        () = signal => Ok(()),
         error = store.failed() => Err(error).context("store failed"),
     };
     tracing::info!("shutting down");
     let again = signals()?;
-    leave.send_replace(true);
-    if ended.is_ok() && !settings.shutdown_delay.is_zero() {
+    shut_down.send_replace(true);
+    if ended.is_ok() && !settings.options.shutdown_delay_duration.is_zero() {
         // Load balancers notice that the server is not ready; until then it keeps serving.
         tokio::select! {
-            () = tokio::time::sleep(settings.shutdown_delay) => {}
+            () = tokio::time::sleep(settings.options.shutdown_delay_duration) => {}
             () = again => {}
             _ = store.failed() => {}
         }
@@ -248,8 +226,8 @@ fn open(place: &StoreBackend) -> Result<Arc<dyn Store>> {
 async fn assemble(
     settings: &ServerSettings,
     store: &Arc<dyn Store>,
-    (metrics, metrics_sources): (MetricsRegistry, Vec<windlass_server::MetricsSource>),
-    (leaving, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
+    metrics: MetricsRegistry,
+    (shutting_down, shutdown): (watch::Receiver<bool>, watch::Receiver<bool>),
 ) -> Result<(Arc<Server>, Arc<arc_swap::ArcSwap<rustls::ServerConfig>>)> {
     let reloader = reload::FileReloader::new(settings);
     let tls = files::load_tls_config(&settings.tls)?;
@@ -259,35 +237,22 @@ async fn assemble(
     let server = start(ServerOptions {
         authenticator,
         tokens: Some(TokenSigner::new(key, &issuer)?),
-        features: features(&settings.feature_gates)?,
-        plugins: plugins(&settings.access).context("--disable-admission-plugins")?,
+        features: features(&settings.options.feature_gates)?,
+        plugins: plugins(&settings.options.access).context("--disable-admission-plugins")?,
         metrics,
-        metrics_sources,
         flow: InflightLimits {
-            reads: settings.inflight.max_requests_inflight.get(),
-            writes: settings.inflight.max_mutating_requests_inflight.get(),
+            reads: settings.options.inflight.max_requests_inflight.get(),
+            writes: settings.options.inflight.max_mutating_requests_inflight.get(),
         },
-        min_request_timeout: Duration::from_secs(settings.inflight.min_request_timeout.into()),
-        audit: audit(&settings.audit)?,
-        shutting_down: leaving,
+        min_request_timeout: Duration::from_secs(settings.options.inflight.min_request_timeout.into()),
+        audit: audit(&settings.options.audit)?,
+        shutting_down,
         ..ServerOptions::new(store.clone(), shutdown)
     })
     .await?;
     let tls = Arc::new(arc_swap::ArcSwap::from_pointee(tls));
     tokio::spawn(reloader.run(server.clone(), tls.clone()));
     Ok((server, tls))
-}
-
-/// Returns the metrics of other parts of the process.
-fn metric_sources(
-    node: Option<&node::EmbeddedNode>,
-    certificates: &Arc<CertificateMaintainer>,
-) -> Vec<windlass_server::MetricsSource> {
-    let certificates = certificates.clone();
-    let mut sources: Vec<windlass_server::MetricsSource> =
-        vec![Box::new(move |out| certificates.monitor.metrics(out))];
-    sources.extend(node.map(node::EmbeddedNode::metrics));
-    sources
 }
 
 fn plugins(access: &AccessArgs) -> Result<AdmissionPlugins> {
@@ -350,17 +315,19 @@ fn controller_options(
     let Some((issuing, bundles, nodes)) = &settings.controllers else { return Ok(None) };
     let (data, clock) = (&settings.data, system_clock());
     let root_ca = data.layout.pki_file("ca.crt");
-    let custom = custom_signers(&data.layout, issuing, &clock)?;
+    let signers = issuing.signer_settings(Some(data.layout.signers()))?;
+    let custom = custom_signers(&signers, &clock)?;
     warn_of_serving_ca(&root_ca, &custom)?;
     let mut server_names: Vec<String> = data.server_names.iter().map(name_text).collect();
-    server_names.extend(settings.advertise_address.map(|address| address.to_string()));
+    server_names.extend(settings.options.advertise_address.map(|address| address.to_string()));
     Ok(Some(windlass_controllers::ControllerOptions {
         approve_kubelet_serving: issuing.approve_kubelet_serving,
         api_server_names: server_names,
         built_in: built_in_signers(&data.layout, settings.kubelet_serving_ca.clone(), &clock),
         publish_kubelet_serving: true,
-        longest: issuing.cluster_signing_duration,
+        cluster_signing_duration: issuing.cluster_signing_duration,
         custom,
+        signers,
         root_ca: Some(RootCa::from_file(root_ca)?),
         ca_overlap: issuing.ca_overlap,
         ca_delivery_timeout: issuing.ca_delivery_timeout,
@@ -418,11 +385,13 @@ fn warn_of_serving_ca(root_ca: &Path, custom: &[CustomSigner]) -> Result<()> {
 }
 
 /// Loads the custom signers of the named file, or of the file in the data directory if it exists.
-fn custom_signers(layout: &DataDirLayout, issuing: &IssuingArgs, clock: &Clock) -> Result<Vec<CustomSigner>> {
-    match &issuing.signers {
-        Some(file) => signers::open(file, clock).context("--signers"),
-        None if layout.signers().exists() => signers::open(&layout.signers(), clock),
-        None => Ok(Vec::new()),
+fn custom_signers(settings: &SignerSettings, clock: &Clock) -> Result<Vec<CustomSigner>> {
+    match &settings.file {
+        Some(file) if !settings.is_file_optional => {
+            signers::open_with(file, settings, clock).context("--signers")
+        }
+        Some(file) if file.exists() => signers::open_with(file, settings, clock),
+        _ => Ok(Vec::new()),
     }
 }
 

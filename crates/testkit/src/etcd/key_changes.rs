@@ -1,4 +1,4 @@
-//! What a cluster has stored, change by change, as etcd itself tells it.
+//! What a cluster has stored, change by change, as etcd itself reports it.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
@@ -46,8 +46,8 @@ impl EtcdMember {
     }
 
     fn watch_changes(&self, after: u64, newest: u64) -> Result<Vec<KeyChange>> {
-        let (mut found, mut told) = (Vec::new(), after);
-        if told >= newest {
+        let (mut found, mut delivered) = (Vec::new(), after);
+        if delivered >= newest {
             return Ok(found);
         }
         // From the first key there can be to the last.
@@ -56,14 +56,14 @@ impl EtcdMember {
             after + 1
         );
         let mut lines = self.open_stream("/v3/watch", &order)?.lines();
-        while told < newest {
+        while delivered < newest {
             let line = lines.next().context("the watch ended")??;
             let answer: Value = serde_json::from_str(&line)?;
             let result = answer.get("result").with_context(|| format!("etcd said {line}"))?;
             ensure!(result.get("canceled").is_none(), "etcd ended the watch: {line}");
             for event in result.get("events").and_then(Value::as_array).into_iter().flatten() {
                 let change = parse_event(event).with_context(|| format!("an event is {event}"))?;
-                told = change.revision;
+                delivered = change.revision;
                 found.push(change);
             }
         }

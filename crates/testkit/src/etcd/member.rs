@@ -31,7 +31,7 @@ pub struct EtcdMember {
 /// What a member says about itself.
 pub(crate) struct MemberStatus {
     pub(crate) id: String,
-    /// Whom it believes to lead; `0` for nobody.
+    /// ID of the leader that it knows; `0` for none.
     pub(crate) leader: String,
 }
 

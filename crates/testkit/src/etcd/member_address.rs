@@ -22,7 +22,7 @@ pub struct MemberAddress {
 }
 
 impl MemberAddress {
-    /// A place on loopback that nobody uses.
+    /// Unused ports on loopback.
     pub fn on_loopback(scheme: &str) -> Result<Self> {
         Self::with_free_ports(IpAddr::V4(Ipv4Addr::LOCALHOST), scheme)
     }
@@ -37,7 +37,7 @@ impl MemberAddress {
         })
     }
 
-    /// A place at an address of this machine that nobody uses.
+    /// Unused ports at an address of this machine.
     fn with_free_ports(address: IpAddr, scheme: &str) -> Result<Self> {
         let free = || {
             (0..1_000)
@@ -54,7 +54,7 @@ impl MemberAddress {
         })
     }
 
-    /// The member's name and address, as etcd wants them told.
+    /// The member's name and address, in the form of etcd's flags.
     pub(crate) fn initial_cluster_entry(&self) -> String {
         format!("{}={}", self.name(), self.peer)
     }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 /// The address of this process is the first of its network, those of the hosts follow from here.
 const FIRST_HOST: u8 = 10;
 
-/// Nobody's hardware address: what is sent there arrives nowhere, and nobody is told.
+/// Unassigned hardware address: what is sent there is lost without an error.
 const NOWHERE: &str = "02:00:00:00:00:01";
 
 /// Hosts that reach each other and this process, until they are cut off.
@@ -33,7 +33,7 @@ impl HostNetwork {
     /// A network of so many hosts.
     pub fn new(hosts: u8) -> Result<Self> {
         let hub = NetworkNamespace::new()?;
-        // From the block that is set aside for tests of networks, so that it is nobody's.
+        // From the block that is set aside for tests of networks, so that it is unassigned.
         let subnet = [198, rand::random_range(18..20), rand::random_range(1..255)];
         let here = format!("wl{:x}", hub.shell.id());
         let pid = hub.shell.id().to_string();

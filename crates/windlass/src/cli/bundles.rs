@@ -15,6 +15,9 @@ Examples:
   Show the sources, targets and problems of a Bundle:
     windlass bundle status my-org.com
 
+  Show the target in one namespace, without permission to list all:
+    windlass bundle status my-org.com -n shop
+
   Print all details as JSON:
     windlass bundle status my-org.com -o json";
 
@@ -35,6 +38,9 @@ pub struct BundleStatusArgs {
     /// Name of the trust-manager Bundle to show.
     #[arg(value_name = "NAME", value_parser = values::bundle_name)]
     pub name: String,
+    /// Namespace of the targets to check, besides the ClusterTrustBundle [default: all].
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = values::object_name)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]

@@ -2,10 +2,14 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::Args;
 use windlass_controllers::csr_signer::{KubernetesSigner, SignerFiles};
+use windlass_controllers::pkcs11::TokenModule;
+use windlass_controllers::signers::{SIGNER_NAMESPACE, SignerSettings};
 use windlass_controllers::{ControllerName, ControllerSelection, NodeMonitor};
 
 use super::{ApiServerArgs, BundleSyncArgs, FeatureGate, values};
@@ -65,9 +69,19 @@ fn controllers_help() -> String {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Signers")]
 pub struct IssuingArgs {
-    /// Custom signers file (YAML) [default: for `up`, signers.yaml of the data directory, if it exists].
+    /// Custom signers file (YAML); reloaded on change [default: for `up`, signers.yaml of the data directory, if it
+    /// exists].
     #[arg(long, value_name = "FILE")]
     pub signers: Option<PathBuf>,
+    /// Namespace of the Secrets with the CAs of custom signers.
+    #[arg(long, value_name = "NAMESPACE", default_value = SIGNER_NAMESPACE, value_parser = values::object_name)]
+    pub signer_namespace: String,
+    /// PKCS#11 library for CA keys of custom signers in tokens.
+    #[arg(long, value_name = "FILE", requires = "pkcs11_pin_file")]
+    pub pkcs11_module: Option<PathBuf>,
+    /// File with the PIN of the tokens; read at every login.
+    #[arg(long, value_name = "FILE", requires = "pkcs11_module")]
+    pub pkcs11_pin_file: Option<PathBuf>,
     /// Approve kubelet-serving requests whose names all match the Node and are not reserved (names of the API
     /// server, loopback, link-local, wildcards).
     #[arg(long)]
@@ -83,6 +97,25 @@ pub struct IssuingArgs {
     /// 0s disables the wait.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = values::duration)]
     pub ca_delivery_timeout: Duration,
+}
+
+impl IssuingArgs {
+    /// Settings of custom signers. Without `--signers`, an existing or later `default_file` is used, if there is one.
+    pub fn signer_settings(&self, default_file: Option<PathBuf>) -> anyhow::Result<SignerSettings> {
+        let tokens = match (&self.pkcs11_module, &self.pkcs11_pin_file) {
+            (Some(module), Some(pin_file)) => {
+                let module = TokenModule::load(module, pin_file).map_err(anyhow::Error::msg);
+                Some(Arc::new(module.context("--pkcs11-module")?))
+            }
+            _ => None,
+        };
+        Ok(SignerSettings {
+            is_file_optional: self.signers.is_none(),
+            file: self.signers.clone().or(default_file),
+            namespace: self.signer_namespace.clone(),
+            tokens,
+        })
+    }
 }
 
 /// Health checks of nodes.

@@ -44,7 +44,7 @@ fn shutdown_duration(serve: &ServeArgs) -> Duration {
 }
 
 #[test]
-fn units_start_what_there_is() {
+fn units_run_existing_commands() {
     let server = unit(SERVER);
     let CliCommand::Server(arguments) = parse_exec_start(&server) else { panic!() };
     assert_eq!(arguments.serve.etcd.etcd_servers.len(), 3);
@@ -94,7 +94,7 @@ fn pods(objects: &[Value]) -> BTreeMap<String, Value> {
     made.collect()
 }
 
-/// What a pod's container of our program is told.
+/// Parses the command line of a container that runs Windlass; `None` for other containers.
 fn parse_container_command(pod: &Value) -> Option<CliCommand> {
     let container = pod.pointer("/spec/containers/0")?;
     let words = list(container, "command").iter().chain(list(container, "args"));
@@ -103,7 +103,7 @@ fn parse_container_command(pod: &Value) -> Option<CliCommand> {
 }
 
 #[test]
-fn pods_start_what_there_is() {
+fn pods_run_existing_commands() {
     let objects = objects();
     let pods = pods(&objects);
     let Some(CliCommand::Server(server)) = parse_container_command(&pods["windlass-server"]) else {

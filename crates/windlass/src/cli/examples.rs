@@ -19,7 +19,8 @@ Examples:
 pub const CRDS: &str = "\
 Examples:
   windlass crds | kubectl apply -f -
-  windlass crds nodetrusts";
+  windlass crds nodetrusts
+  windlass crds signers ledgersegments";
 
 pub const CAN_I: &str = "\
 Examples:

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_no_signer_could_take() {
+    fn refuses_requests_that_no_signer_accepts() {
         for flags in [
             "issue --out d --cn a",
             "issue --signer example.com/a --cn a",

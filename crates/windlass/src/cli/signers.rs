@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::requests::{ApiServerArgs, DocumentArgs, OutputArgs};
+use super::values;
 
 const LIST_EXAMPLE: &str = "\
 Examples:
   windlass signer list
+  windlass signer list -n shop
   windlass signer list -o wide --signers /etc/windlass/signers.yaml";
 
 const SHOW_EXAMPLE: &str = "\
@@ -57,6 +59,9 @@ pub struct SignerSourceArgs {
 pub struct SignerListArgs {
     #[command(flatten)]
     pub places: SignerSourceArgs,
+    /// Namespace of the PodCertificateRequests [default: all].
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = values::object_name)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     pub output: OutputArgs,
     #[command(flatten)]
@@ -70,8 +75,11 @@ pub struct SignerCheckArgs {
     #[command(flatten)]
     pub places: SignerSourceArgs,
     /// Check of files only, without contacting a server.
-    #[arg(long, conflicts_with_all = ["kubeconfig", "context"])]
+    #[arg(long, conflicts_with_all = ["kubeconfig", "context", "namespace"])]
     pub files_only: bool,
+    /// Namespace of the PodCertificateRequests [default: all].
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = values::object_name)]
+    pub namespace: Option<String>,
     #[command(flatten)]
     pub output: DocumentArgs,
     #[command(flatten)]
@@ -109,7 +117,7 @@ mod tests {
         };
         let Ok(SignerCommand::Show(show)) = parse("show a.b/c --signers f --data-dir d") else { panic!() };
         assert_eq!((show.name.as_str(), show.places.signers), ("a.b/c", Some("f".into())));
-        assert!(matches!(parse("list -o wide --kubeconfig k"), Ok(SignerCommand::List(_))));
+        assert!(matches!(parse("list -o wide -n shop --kubeconfig k"), Ok(SignerCommand::List(_))));
         assert!(matches!(parse("check"), Ok(SignerCommand::Check(_))));
         for line in
             ["", "show", "show a b", "check x", "list -o xml", "check -o name", "show a.b/c --kubeconfig k"]

@@ -68,7 +68,7 @@ fn features_are_turned_off_wherever_there_is_a_server() {
 }
 
 #[test]
-fn refuses_what_makes_no_sense() {
+fn refuses_inconsistent_options() {
     for line in [
         "windlass",
         "windlass sideways",
@@ -191,7 +191,17 @@ const HEADINGS: [(&str, &[&str]); 11] = [
 
 /// Of `up` and `controllers`, as above.
 const SIGNING_HEADINGS: [(&str, &[&str]); 2] = [
-    ("Signers", &["signers", "approve-kubelet-serving", "cluster-signing-duration", "ca-*"]),
+    (
+        "Signers",
+        &[
+            "signers",
+            "signer-namespace",
+            "pkcs11-*",
+            "approve-kubelet-serving",
+            "cluster-signing-duration",
+            "ca-*",
+        ],
+    ),
     ("Signer CAs", &["cluster-signing-*"]),
 ];
 
@@ -243,6 +253,8 @@ fn the_short_option_o_is_the_output_format_everywhere() {
     let formats = [
         ("csr approve a", "json yaml name"),
         ("csr deny a", "json yaml name"),
+        ("cert revoke 0a --undo", "json yaml name"),
+        ("cert verify-ledger", "json yaml"),
         ("token delete abcdef", "json yaml name"),
         ("can-i get pods", "json yaml"),
         ("version", "json yaml"),
@@ -326,6 +338,10 @@ fn commands_with_a_kubeconfig_have_a_context() {
         "approve",
         "deny",
         "list",
+        "show",
+        "revoke",
+        "verify-ledger",
+        "list",
         "check",
         "status",
         "status",
@@ -335,7 +351,30 @@ fn commands_with_a_kubeconfig_have_a_context() {
         "can-i",
     ];
     assert_eq!(servers.into_inner(), wanted);
-    assert!(parse("windlass signer check --files-only --context a").is_err());
+    for flag in ["--context", "-n"] {
+        assert!(parse(&format!("windlass signer check --files-only {flag} a")).is_err(), "{flag}");
+    }
+}
+
+/// Commands that read objects of namespaces. Bootstrap tokens are in kube-system, whatever the context says.
+#[test]
+fn commands_with_namespaced_objects_have_a_namespace() {
+    for (line, taken) in [
+        ("can-i get pods", true),
+        ("signer list", true),
+        ("signer check", true),
+        ("bundle status a", true),
+        ("signer show a.b/c", false),
+        ("token list", false),
+        ("csr list", false),
+        ("cert list", false),
+        ("trust status", false),
+    ] {
+        for flag in ["-n", "--namespace"] {
+            let parsed = parse(&format!("windlass {line} {flag} shop"));
+            assert_eq!(parsed.is_ok(), taken, "{line} {flag}: {parsed:?}");
+        }
+    }
 }
 
 #[test]

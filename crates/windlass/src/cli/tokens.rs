@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_lasts_a_day_unless_somebody_says_otherwise() {
+    fn a_token_lasts_one_day_by_default() {
         for (flags, wanted) in [
             ("", Some(TokenTtl::For(Duration::from_secs(24 * 3600)))),
             ("--ttl 90s", Some(TokenTtl::For(Duration::from_secs(90)))),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_goes_over_tls_only() {
+    fn a_token_is_sent_over_tls_only() {
         for (text, good) in [
             ("https://192.0.2.1:6443", true),
             ("https://api.example.com/", true),

@@ -227,6 +227,14 @@ pub fn usage(text: &str) -> Result<String, String> {
     }
 }
 
+/// Reads a duration that may have days: `12h`, `7d`, `1d12h`.
+pub fn period(text: &str) -> Result<Duration, &'static str> {
+    match expiry(text) {
+        Ok(ExpiryTime::After(lasts)) => Ok(lasts),
+        Ok(ExpiryTime::At(_)) | Err(_) => Err("must be a duration such as 12h, 7d or 1d12h"),
+    }
+}
+
 /// Reads how long a certificate is to last: `24h`, `90d`, `1d12h`. Kubernetes wants ten minutes at
 /// least, and counts seconds in 31 bits.
 pub fn lifetime(text: &str) -> Result<Duration, &'static str> {

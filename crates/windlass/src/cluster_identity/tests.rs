@@ -69,7 +69,7 @@ const SHARED: [&str; 8] = [
 ];
 
 #[tokio::test]
-async fn the_first_is_recorded_and_the_others_must_have_the_same() {
+async fn the_first_value_is_recorded_and_others_must_match() {
     let scene = IdentityFixture::new();
     let (first, second) = (scene.server_identity("first"), scene.server_identity("second"));
     scene.start(&first).await.unwrap();

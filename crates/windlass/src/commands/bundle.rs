@@ -27,9 +27,9 @@ pub fn run(command: BundleCommand) -> Result<()> {
 }
 
 async fn status(arguments: BundleStatusArgs) -> Result<bool> {
-    let BundleStatusArgs { name, output, server } = arguments;
+    let BundleStatusArgs { name, namespace, output, server } = arguments;
     let client = api_client::connect(&server).await?;
-    let seen = snapshot::fetch_snapshot(&client, &name).await?;
+    let seen = snapshot::fetch_snapshot(&client, &name, namespace.as_deref()).await?;
     let now = OffsetDateTime::now_utc();
     let verdict = BundleStatusReport::from_snapshot(&seen, now);
     print::show(&verdict, output.format, |format| text::text(&verdict, format, now))?;

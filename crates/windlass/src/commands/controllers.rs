@@ -40,8 +40,9 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     let files = arguments.signing.files().map_err(anyhow::Error::msg)?;
     let clock = system_clock();
     let built_in = csr_signer::open(&files, &clock);
-    let custom = match &arguments.issuing.signers {
-        Some(file) => signers::open(file, &clock).context("--signers")?,
+    let settings = arguments.issuing.signer_settings(None)?;
+    let custom = match &settings.file {
+        Some(file) => signers::open_with(file, &settings, &clock).context("--signers")?,
         None => Vec::new(),
     };
     let bundles = arguments.bundles.settings()?;
@@ -82,15 +83,16 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
     monitored
         .extend(files.iter().map(|each| MonitoredCertificate::signer(each.signer.name(), &each.certificate)));
     monitored.extend(signer_cas(&custom));
-    let expiry = Arc::new(ExpiryMonitor::new(monitored, clock.clone()));
     let metrics = MetricsRegistry::new();
+    let expiry = ExpiryMonitor::new(monitored, clock.clone(), &metrics);
     let options = ControllerOptions {
         housekeeping: ours,
         api_server_names,
         approve_kubelet_serving: arguments.issuing.approve_kubelet_serving,
         built_in,
-        longest: arguments.issuing.cluster_signing_duration,
+        cluster_signing_duration: arguments.issuing.cluster_signing_duration,
         custom,
+        signers: settings,
         root_ca,
         ca_overlap: arguments.issuing.ca_overlap,
         ca_delivery_timeout: arguments.issuing.ca_delivery_timeout,
@@ -102,19 +104,19 @@ async fn run_controllers(arguments: ControllersArgs) -> Result<()> {
         metrics: metrics.clone(),
         ..ControllerOptions::new(clock)
     };
-    tokio::spawn(report_expiry(expiry.clone()));
+    tokio::spawn(report_expiry(Arc::new(expiry)));
     let (down, shutdown) = watch::channel(false);
-    let told = signals()?;
+    let signal = signals()?;
     let monitor = match arguments.metrics_listen {
         Some(address) => {
-            let serving = monitor::serve(address, metrics, expiry.clone()).await;
+            let serving = monitor::serve(address, metrics).await;
             let cannot = |error| cannot_listen("--metrics-listen", address, &error);
             Some(serving.map_err(cannot)?)
         }
         None => None,
     };
     let controllers = tokio::spawn(windlass_controllers::run(client, options, shutdown));
-    told.await;
+    signal.await;
     down.send_replace(true);
     controllers.await.context("controllers panicked")?;
     drop(monitor);

@@ -17,7 +17,7 @@ use crate::cli::{CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, OutputForm
 use decision::{CsrDecision, DecisionOutcome, DecisionReason};
 use view::CsrView;
 
-pub use text::{names_summary, object, summarize};
+pub use text::{DescriptionWriter, names_summary, object, summarize};
 
 pub type CsrObject = CertificateSigningRequest;
 

@@ -25,7 +25,7 @@ pub fn run(arguments: NodeArgs) -> Result<()> {
 
 async fn run_agent(arguments: NodeRunArgs) -> Result<()> {
     // Install the handlers first: the parent process may send a signal at any time.
-    let told = signals()?;
+    let signal = signals()?;
     let node_name = match arguments.node_name {
         Some(name) => name,
         None => default_node_name()?,
@@ -47,15 +47,15 @@ async fn run_agent(arguments: NodeRunArgs) -> Result<()> {
     };
     let (down, shutdown) = watch::channel(false);
     let agent = windlass_node::run(options, shutdown);
-    let told = async {
-        told.await;
+    let signal = async {
+        signal.await;
         tracing::info!("shutting down");
         down.send_replace(true);
         std::future::pending::<()>().await;
     };
     tokio::select! {
         outcome = agent => Ok(outcome?),
-        () = told => Ok(()),
+        () = signal => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Output for people and for programs. Untrusted text is sanitized before it reaches the terminal.
 
-use std::io::Write as _;
+use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -14,7 +14,13 @@ pub fn show<T: Serialize>(
     text: impl FnOnce(Option<OutputFormat>) -> String,
 ) -> Result<()> {
     let printed = match format {
-        Some(OutputFormat::Json) => serde_json::to_string_pretty(value)? + "\n",
+        // Written piece by piece: a list may have hundreds of thousands of items.
+        Some(OutputFormat::Json) => {
+            return buffered(|stdout| {
+                serde_json::to_writer_pretty(&mut *stdout, value)?;
+                stdout.write_all(b"\n")
+            });
+        }
         Some(OutputFormat::Yaml) => yaml(value)?,
         None | Some(OutputFormat::Wide | OutputFormat::Name) => text(format),
     };
@@ -29,8 +35,25 @@ pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
 
 /// Writes to standard output and flushes; a closed pipe is an error.
 pub fn write_stdout(text: &str) -> Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    buffered(|stdout| stdout.write_all(text.as_bytes()))
+}
+
+/// Writes lines to standard output as they are generated.
+pub fn write_lines(mut lines: impl Iterator<Item = String>) -> Result<()> {
+    buffered(|stdout| lines.try_for_each(|line| writeln!(stdout, "{line}")))
+}
+
+/// Writes a table to standard output row by row, so that a long one is never in memory as text. Calls `rows` twice: first
+/// for the widths of columns.
+pub fn write_table<I: Iterator<Item = Vec<String>>>(rows: impl Fn() -> I) -> Result<()> {
+    let mut widths = ColumnWidths::default();
+    rows().for_each(|row| widths.add(&row));
+    write_lines(rows().map(|row| widths.line(&row)))
+}
+
+fn buffered(write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> Result<()> {
+    let mut stdout = BufWriter::new(std::io::stdout().lock());
+    let written = write(&mut stdout).and_then(|()| stdout.flush());
     written.context("cannot write to standard output")
 }
 
@@ -68,19 +91,27 @@ fn is_invisible(c: char) -> bool {
 
 /// Formats columns as wide as their widest entry, three spaces apart.
 pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or_default()
-    };
-    let widths = (0..columns).map(width).collect::<Vec<_>>();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        text.push_str(cells.collect::<Vec<_>>().join("   ").trim_end());
-        text.push('\n');
+    let mut widths = ColumnWidths::default();
+    rows.iter().for_each(|row| widths.add(row));
+    rows.iter().map(|row| widths.line(row) + "\n").collect()
+}
+
+/// Widths of the columns of a table, in characters.
+#[derive(Default)]
+struct ColumnWidths(Vec<usize>);
+
+impl ColumnWidths {
+    fn add(&mut self, row: &[String]) {
+        self.0.resize(self.0.len().max(row.len()), 0);
+        for (width, cell) in self.0.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
     }
-    text
+
+    fn line(&self, row: &[String]) -> String {
+        let cells = row.iter().zip(&self.0).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
+    }
 }
 
 #[cfg(test)]

@@ -40,15 +40,16 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
     let places = SignerSources::from_flags(&arguments.places)?;
     let mut known = LocalSigner::built_in(places.data.as_ref());
     known.extend(places.custom()?.iter().map(LocalSigner::custom));
-    let (seen, skipped) = match server::fetch_snapshot(&arguments.server).await {
-        Ok(seen) => {
-            let skipped = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
-            (Some(seen), skipped)
-        }
-        Err(SnapshotError::NotRequested) => (None, Vec::new()),
-        Err(SnapshotError::NoServer(why)) => (None, vec![format!("no server checked: {why}")]),
-        Err(SnapshotError::Unreachable(why)) => bail!(why),
-    };
+    let (seen, skipped) =
+        match server::fetch_snapshot(&arguments.server, arguments.namespace.as_deref()).await {
+            Ok(seen) => {
+                let skipped = seen.unavailable_kinds().into_iter().map(|(_, why)| why).collect();
+                (Some(seen), skipped)
+            }
+            Err(SnapshotError::NotRequested) => (None, Vec::new()),
+            Err(SnapshotError::NoServer(why)) => (None, vec![format!("no server checked: {why}")]),
+            Err(SnapshotError::Unreachable(why)) => bail!(why),
+        };
     let rows = list::rows(&known, seen.as_ref());
     if matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
         skipped.iter().for_each(|note| eprintln!("windlass: {}", print::plain(note)));
@@ -70,7 +71,9 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
     };
     let server = match arguments.files_only {
         true => Err(SnapshotError::NotRequested),
-        false => api_client::block_on(async { Ok(server::fetch_snapshot(&arguments.server).await) })?,
+        false => api_client::block_on(async {
+            Ok(server::fetch_snapshot(&arguments.server, arguments.namespace.as_deref()).await)
+        })?,
     };
     let own = places.own_certificates();
     let facts = CheckInputs { bad_file, known, own, server };

@@ -6,9 +6,9 @@
 //! - `text`: formats the result for people.
 //! - `package`: converts the system's trust store to a default package of Bundles.
 
-mod delivery;
+pub mod delivery;
 mod package;
-mod server_watch;
+pub mod server_watch;
 mod text;
 
 use std::collections::BTreeSet;
@@ -23,6 +23,8 @@ use crate::cli::{OutputFormat, TrustCommand, TrustStatusArgs};
 
 use delivery::{BundleDelivery, DeliveryOverview, TrustState, overview};
 use server_watch::TrustWatcher;
+
+pub use text::delivery_summary;
 
 /// Runs a subcommand of `windlass trust`.
 pub fn run(command: TrustCommand) -> Result<()> {
@@ -137,14 +139,10 @@ fn show(question: &TrustQuery, answer: &TrustAnswer, format: Option<OutputFormat
         return print::show(&document, format, |format| text::list(overview, format, now));
     };
     match deliveries.first() {
-        Some(delivery) => {
-            let mut document = serde_json::to_value(delivery)?;
-            document["state"] = json!(delivery.state());
-            print::show(&rest(document), format, |format| match question.gone {
-                true => text::carrier_details(delivery, overview, format, now),
-                false => text::bundle_details(delivery, overview, format, now),
-            })
-        }
+        Some(delivery) => print::show(&rest(delivery.document()), format, |format| match question.gone {
+            true => text::carrier_details(delivery, overview, format, now),
+            false => text::bundle_details(delivery, overview, format, now),
+        }),
         None if question.gone => {
             if people {
                 eprintln!("windlass: bundle {name:?} does not exist, and no report lists it");

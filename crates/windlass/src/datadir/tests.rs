@@ -56,7 +56,7 @@ fn contents(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[test]
-fn makes_everything_once() {
+fn creates_every_file_once() {
     let directory = tempfile::tempdir().unwrap();
     let root = &directory.path().join("not/yet/there");
     assert_eq!(written_files(root, &site(), NOW), FILES);
@@ -144,7 +144,7 @@ fn an_older_directory_gets_a_ca_for_kubelets_and_keeps_the_rest() {
 
 /// Only its signers depend on it: the server starts regardless.
 #[test]
-fn a_bad_ca_for_kubelets_is_left_alone() {
+fn an_invalid_kubelet_ca_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     written_files(root, &site(), NOW);
@@ -220,7 +220,7 @@ fn completes_a_directory_that_a_crash_left_half_made() {
 }
 
 #[test]
-fn issues_anew_what_no_longer_fits() {
+fn reissues_certificates_that_no_longer_match() {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path();
     written_files(root, &site(), NOW);
@@ -451,7 +451,7 @@ fn an_expired_authority_is_named() {
 }
 
 #[test]
-fn lets_in_one_process_only() {
+fn only_one_process_gets_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let first = start(directory.path(), &site(), NOW).unwrap();
     let error = start(directory.path(), &site(), NOW).unwrap_err().to_string();
@@ -486,7 +486,7 @@ fn survives_any_damage_to_a_file() {
 }
 
 #[test]
-fn clients_are_told_an_address_they_can_reach() {
+fn kubeconfigs_contain_a_reachable_address() {
     for (listen, expected) in [
         ("0.0.0.0:6443", "https://127.0.0.1:6443"),
         ("[::]:6443", "https://[::1]:6443"),
@@ -549,7 +549,7 @@ fn makes_credentials_that_end_no_later_than_their_authority() {
 }
 
 #[test]
-fn a_kubeconfig_that_is_there_is_left_alone() {
+fn an_existing_kubeconfig_is_not_overwritten() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("alice.kubeconfig");
     write_new(&path, Zeroizing::new("one".into())).unwrap();

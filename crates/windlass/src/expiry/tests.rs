@@ -48,7 +48,8 @@ fn an_end_is_reported_early_daily_and_when_it_has_come() {
         MonitoredCertificate::signer("example.com/a", &ca),
         MonitoredCertificate::file("absent", CertificateRole::Provided, folder.path().join("absent")),
     ];
-    let monitor = ExpiryMonitor::new(monitored, clock);
+    let metrics = MetricsRegistry::new();
+    let monitor = ExpiryMonitor::new(monitored, clock, &metrics);
     for (day, lines) in [
         (0, 0),
         (334, 0),
@@ -68,8 +69,7 @@ fn an_end_is_reported_early_daily_and_when_it_has_come() {
     days.store(3471, SeqCst);
     assert_eq!(monitor.check(), 2, "the CA, for clients and for its signer");
 
-    let mut text = String::new();
-    monitor.metrics(&mut text);
+    let text = metrics.encode();
     let ends = (NOW + Duration::days(3650)).unix_timestamp();
     assert!(text.contains(&format!("{METRIC}{{certificate=\"client-ca\"}} {ends}\n")), "{text}");
     assert!(text.contains("{certificate=\"serving\"}"), "{text}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use windlass_controllers::Clock;
 use windlass_controllers::signers::CustomSigner;
+use windlass_runtime::metrics::MetricsRegistry;
 
 use super::ServerSettings;
 use crate::datadir::CertificateRenewal;
@@ -20,19 +21,24 @@ const REPEAT: time::Duration = time::Duration::HOUR;
 /// Renews and reports certificates while the server runs.
 pub struct CertificateMaintainer {
     renewal: CertificateRenewal,
-    pub monitor: ExpiryMonitor,
+    monitor: ExpiryMonitor,
     clock: Clock,
     /// Time and message of the last failure; a failed renewal is retried completely.
     failed: Mutex<Option<(OffsetDateTime, String)>>,
 }
 
 impl CertificateMaintainer {
-    pub fn new(settings: &ServerSettings, custom: &[CustomSigner], clock: Clock) -> Self {
-        Self::from_parts(settings.data.renewal(), monitored(settings, custom), clock)
+    pub fn new(
+        settings: &ServerSettings,
+        custom: &[CustomSigner],
+        clock: Clock,
+        metrics: &MetricsRegistry,
+    ) -> Self {
+        let monitor = ExpiryMonitor::new(monitored(settings, custom), clock.clone(), metrics);
+        Self::from_parts(settings.data.renewal(), monitor, clock)
     }
 
-    fn from_parts(renewal: CertificateRenewal, monitored: Vec<MonitoredCertificate>, clock: Clock) -> Self {
-        let monitor = ExpiryMonitor::new(monitored, clock.clone());
+    fn from_parts(renewal: CertificateRenewal, monitor: ExpiryMonitor, clock: Clock) -> Self {
         Self { renewal, monitor, clock, failed: Mutex::default() }
     }
 
@@ -61,10 +67,10 @@ impl CertificateMaintainer {
                 }
                 Err(error) => {
                     let error = format!("{error:#}");
-                    let told = failed
+                    let repeated = failed
                         .as_ref()
                         .is_some_and(|(when, last)| *last == error && now >= *when && now - *when < REPEAT);
-                    if !told {
+                    if !repeated {
                         tracing::error!(error, "certificate renewal failed; retrying every minute");
                         *failed = Some((now, error));
                     }
@@ -100,11 +106,11 @@ fn monitored(settings: &ServerSettings, custom: &[CustomSigner]) -> Vec<Monitore
         let file = layout.pki_file("kubelet-serving-ca.crt");
         all.push(MonitoredCertificate::file("kubelet-serving-ca", CertificateRole::OwnAuthority, file));
     }
-    let proxies = settings.access.requestheader_client_ca_file.iter();
+    let proxies = settings.options.access.requestheader_client_ca_file.iter();
     all.extend(
         proxies.map(|file| MonitoredCertificate::file("requestheader-ca", CertificateRole::Authority, file)),
     );
-    let etcd = &settings.etcd;
+    let etcd = &settings.options.etcd;
     let client = etcd.etcd_certfile.iter();
     all.extend(client.map(|file| MonitoredCertificate::file("etcd-client", CertificateRole::Provided, file)));
     let ca = etcd.etcd_cafile.iter();
@@ -113,11 +119,12 @@ fn monitored(settings: &ServerSettings, custom: &[CustomSigner]) -> Vec<Monitore
     all
 }
 
-/// Returns the CAs of custom signers, for monitoring.
+/// Returns the CAs of custom signers that are in files, for monitoring.
 pub fn signer_cas(custom: &[CustomSigner]) -> impl Iterator<Item = MonitoredCertificate> {
-    custom
-        .iter()
-        .map(|signer| MonitoredCertificate::signer(signer.custom.name.as_str(), signer.ca.certificate_file()))
+    custom.iter().filter_map(|signer| {
+        let file = signer.ca.certificate_file()?;
+        Some(MonitoredCertificate::signer(signer.custom.name.as_str(), file))
+    })
 }
 
 #[cfg(test)]
@@ -143,7 +150,9 @@ mod tests {
         };
         let file = data.layout.pki_file("server.crt");
         let monitored = vec![MonitoredCertificate::file("serving", CertificateRole::Renewed, &file)];
-        let certificates = CertificateMaintainer::from_parts(data.renewal(), monitored, clock.clone());
+        let metrics = MetricsRegistry::new();
+        let monitor = ExpiryMonitor::new(monitored, clock.clone(), &metrics);
+        let certificates = CertificateMaintainer::from_parts(data.renewal(), monitor, clock.clone());
         let serving = || Certificate::from_pem(&fs::read(&file).unwrap()).unwrap();
         let (first, kubeconfig) = (serving(), fs::read(data.layout.kubeconfig()).unwrap());
         certificates.renew_and_report();
@@ -166,8 +175,7 @@ mod tests {
             assert_eq!(certificates.monitor.check(), 0, "nothing to report on day {day}");
         }
         assert!(fs::read(data.layout.kubeconfig()).unwrap() != kubeconfig);
-        let mut text = String::new();
-        certificates.monitor.metrics(&mut text);
+        let text = metrics.encode();
         let ends = serving().validity().not_after().unix_timestamp();
         assert!(text.contains(&format!("{{certificate=\"serving\"}} {ends}\n")), "{text}");
     }

@@ -6,10 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use arc_swap::ArcSwap;
 use windlass_pki::{CertificateDer, PrivateKey, PublicKey};
-use windlass_server::ClientCas;
-use windlass_server::FrontProxy;
-use windlass_server::TokenVerifier;
-use windlass_server::{Authenticator, TokenFile};
+use windlass_server::{Authenticator, ClientCas, FrontProxy, TokenFile, TokenVerifier};
 
 use super::{ServerSettings, ServiceAccountKeys, TlsFiles};
 use crate::cli::AccessArgs;
@@ -24,8 +21,8 @@ pub fn load_tls_config(files: &TlsFiles) -> Result<rustls::ServerConfig> {
 
 /// Builds the authenticator from client CAs, token files and proxy settings.
 pub fn authenticator(settings: &ServerSettings) -> Result<Authenticator> {
-    let access = &settings.access;
-    let tokens = match &settings.token_auth_file {
+    let access = &settings.options.access;
+    let tokens = match &settings.options.token_auth_file {
         Some(path) => tokens(path)?,
         None => TokenFile::default(),
     };
@@ -131,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_and_proxies_need_cas_or_names_to_be_told_apart() {
+    fn clients_and_proxies_need_distinct_cas_or_names() {
         let cas = |list: &[&CertificateDer<'static>]| {
             let list: Vec<_> = list.iter().map(|ca| (*ca).clone()).collect();
             ClientCas::new(&list).unwrap()

@@ -13,10 +13,7 @@ use windlass_node::metrics::AgentMetrics;
 use windlass_node::projections::HostProjections;
 use windlass_runtime::durable::FileSystem;
 use windlass_runtime::metrics::MetricsRegistry;
-use windlass_server::LocalClient;
-use windlass_server::Server;
-use windlass_server::ServerFeatureGates;
-use windlass_server::{MASTERS, User};
+use windlass_server::{LocalClient, MASTERS, Server, ServerFeatureGates, User};
 
 use crate::commands::token::bindings::BootstrapBinding;
 use crate::datadir::DataDirLayout;
@@ -35,17 +32,15 @@ pub struct EmbeddedNode {
 
 impl EmbeddedNode {
     /// Creates the settings of a node with a host projections file; fails if the file is invalid.
-    pub fn new(name: &str, projections: Option<&Path>, features: ServerFeatureGates) -> Result<Self> {
+    pub fn new(
+        name: &str,
+        projections: Option<&Path>,
+        features: ServerFeatureGates,
+        metrics: &MetricsRegistry,
+    ) -> Result<Self> {
         let projections = projections.map(read_projections).transpose()?;
         let (name, gates) = (name.to_owned(), gates(features));
-        let metrics = AgentMetrics::register(&MetricsRegistry::new());
-        Ok(Self { name, projections, gates, metrics })
-    }
-
-    /// Metrics of the agent, for the page of the server.
-    pub fn metrics(&self) -> windlass_server::MetricsSource {
-        let metrics = self.metrics.clone();
-        Box::new(move |out| out.push_str(&metrics.encode()))
+        Ok(Self { name, projections, gates, metrics: AgentMetrics::register(metrics) })
     }
 }
 

@@ -8,10 +8,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use arc_swap::ArcSwap;
 use windlass_runtime::file_watch::{FileWatchTiming, FileWatcher};
-use windlass_server::Authenticator;
-use windlass_server::ClientCas;
-use windlass_server::FrontProxy;
-use windlass_server::Server;
+use windlass_server::{Authenticator, ClientCas, FrontProxy, Server};
 
 use super::{ServerSettings, ServiceAccountKeys, TlsFiles, files};
 
@@ -39,8 +36,8 @@ impl FileReloader {
         let files = ServerFiles {
             tls: settings.tls.clone(),
             client_ca: settings.client_ca.clone(),
-            tokens: settings.token_auth_file.clone(),
-            proxy_ca: settings.access.requestheader_client_ca_file.clone(),
+            tokens: settings.options.token_auth_file.clone(),
+            proxy_ca: settings.options.access.requestheader_client_ca_file.clone(),
             account_keys: settings.service_account_keys.clone(),
         };
         let watcher = FileWatcher::new(files.paths(), FileWatchTiming::default());

@@ -6,10 +6,11 @@ use hyper::Method;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::time::sleep;
+use windlass_testkit::retry_async;
 
 use crate::history::{InjectedFault, RequestRoute};
 use crate::http;
-use crate::test_cluster::{ChaosCluster, PATIENCE, SERVER_HOSTS};
+use crate::test_cluster::{ChaosCluster, PATIENCE, SERVER_HOSTS, wait_for};
 use crate::traffic::ChaosTraffic;
 
 /// Number and duration of the faults of one run.
@@ -108,11 +109,10 @@ impl FaultInjector<'_> {
     }
 
     async fn wait_for_new_leader(&self, before: usize) {
-        let begun = Instant::now();
-        while self.world.leading_controllers().await == before {
-            assert!(begun.elapsed() < PATIENCE, "nobody takes over from controllers {before}");
-            sleep(Duration::from_millis(50)).await;
-        }
+        wait_for(&format!("no controllers take over from {before}"), async || {
+            self.world.leading_controllers().await != before
+        })
+        .await;
     }
 
     /// Isolates the leader from its peers and the servers.
@@ -174,16 +174,13 @@ impl FaultInjector<'_> {
 
     /// Waits until a health endpoint of a server has the expected status.
     async fn wait_for_status(&self, server: usize, path: &str, wanted: u16) {
-        let (begun, addresses) = (Instant::now(), &self.world.addresses);
-        loop {
+        let addresses = &self.world.addresses;
+        wait_for(&format!("{path} of server {server} is not {wanted}"), async || {
             let address = addresses.for_route(RequestRoute::Server(server));
             let answer = http::request(&addresses.http, address, Method::GET, path, &Value::Null).await;
-            if answer.is_ok_and(|answer| answer.status == wanted) {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{path} of server {server} is not {wanted}");
-            sleep(Duration::from_millis(50)).await;
-        }
+            answer.is_ok_and(|answer| answer.status == wanted)
+        })
+        .await;
     }
 
     fn start_fault(&self, name: &str, leader_change: bool) -> OngoingFault {
@@ -209,24 +206,18 @@ impl FaultInjector<'_> {
 
     /// Waits until etcd has recovered, so that only one fault is active at a time.
     async fn wait_until_healthy(&self) {
-        let (begun, cluster) = (Instant::now(), &self.world.cluster);
-        while !tokio::task::block_in_place(|| cluster.is_healthy()) {
-            assert!(begun.elapsed() < PATIENCE, "etcd does not get well again");
-            sleep(Duration::from_millis(50)).await;
-        }
+        let cluster = &self.world.cluster;
+        wait_for("etcd does not get well again", async || {
+            tokio::task::block_in_place(|| cluster.is_healthy())
+        })
+        .await;
     }
 
     /// Index of the etcd leader; waits until there is one.
     async fn leader(&self) -> usize {
-        let begun = Instant::now();
-        loop {
-            let cluster = &self.world.cluster;
-            if let Some(leader) = tokio::task::block_in_place(|| cluster.leader()) {
-                return leader;
-            }
-            assert!(begun.elapsed() < PATIENCE, "etcd has no leader");
-            sleep(Duration::from_millis(50)).await;
-        }
+        let cluster = &self.world.cluster;
+        let leader = async || tokio::task::block_in_place(|| cluster.leader()).ok_or("etcd has no leader");
+        retry_async(PATIENCE, leader).await
     }
 
     async fn leader_host(&self) -> u8 {

@@ -9,7 +9,7 @@ use hyper::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use windlass_testkit::etcd::{EtcdCluster, HostNetwork, MemberAddress};
-use windlass_testkit::{ChildProcess, HttpClient, free_address};
+use windlass_testkit::{ChildProcess, HttpClient, free_address, retry_async};
 
 use crate::balancer;
 use crate::canonical;
@@ -18,6 +18,11 @@ use crate::http::{self, TOKEN};
 
 /// Longer than any healthy operation takes, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until a condition holds; panics after [`PATIENCE`] with what was waited for.
+pub async fn wait_for(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    retry_async(PATIENCE, async || if holds().await { Ok(()) } else { Err(what) }).await;
+}
 
 /// Host numbers of the servers, after those of the etcd members.
 pub const SERVER_HOSTS: [u8; 2] = [3, 4];
@@ -156,19 +161,15 @@ impl ChaosCluster {
 
     /// Returns the index of the leading controller process.
     pub async fn leading_controllers(&self) -> usize {
-        let begun = Instant::now();
-        loop {
+        retry_async(PATIENCE, async || {
             let (http, address) = (&self.addresses.http, self.addresses.for_route(RequestRoute::Balancer));
             let lease = http::request(http, address, Method::GET, LEASE, &Value::Null).await;
             let holder = lease.ok().and_then(|lease| {
                 lease.body["spec"]["holderIdentity"].as_str().and_then(|who| who.parse().ok())
             });
-            if let Some(holder) = holder {
-                return holder;
-            }
-            assert!(begun.elapsed() < PATIENCE, "no controllers lead");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+            holder.ok_or("no controllers lead")
+        })
+        .await
     }
 
     /// Records the changes of etcd since the last call; returns its revision.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,7 +15,7 @@ use crate::check::{BY_HAND, CONFIG_MAPS, REQUESTS, request_content};
 use crate::client::{RecordingClient, name};
 use crate::history::{OperationOutcome, OperationRequest, ReadVersion, RequestRoute, Revision};
 use crate::probe;
-use crate::test_cluster::{ChaosCluster, PATIENCE};
+use crate::test_cluster::{ChaosCluster, PATIENCE, wait_for};
 use crate::watchers::{ContinuousWatcher, CsrApprover, RandomWatcher};
 
 /// Two for each route to the servers.
@@ -103,8 +103,8 @@ impl ChaosTraffic {
 
     /// Waits until both servers have accepted a write that was requested after the call.
     pub async fn wait_for_writes(&self, world: &ChaosCluster) {
-        let (begun, now) = (Instant::now(), world.recorder.now());
-        loop {
+        let now = world.recorder.now();
+        wait_for("a server takes no writes any more", async || {
             let done = |server: usize| {
                 world.recorder.with(|history| {
                     let fresh = history.operations.iter().rev().take_while(|op| op.end > now);
@@ -115,21 +115,16 @@ impl ChaosTraffic {
                     })
                 })
             };
-            if done(0) && done(1) {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "a server takes no writes any more");
-            sleep(Duration::from_millis(20)).await;
-        }
+            done(0) && done(1)
+        })
+        .await;
     }
 
     /// Waits until one more certificate is issued.
     pub async fn wait_for_issuance(&self) {
-        let (begun, before) = (Instant::now(), self.shared.issued.load(Ordering::Relaxed));
-        while self.shared.issued.load(Ordering::Relaxed) == before {
-            assert!(begun.elapsed() < PATIENCE, "nothing is issued any more");
-            sleep(Duration::from_millis(20)).await;
-        }
+        let before = self.shared.issued.load(Ordering::Relaxed);
+        wait_for("nothing is issued any more", async || self.shared.issued.load(Ordering::Relaxed) > before)
+            .await;
     }
 
     /// Stops the writers, waits for the last certificates, and lets the watchers reach the end.
@@ -137,20 +132,17 @@ impl ChaosTraffic {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.working.join_all().await;
         let mut last = RecordingClient::new(world, usize::MAX, RequestRoute::Server(0));
-        let begun = Instant::now();
-        loop {
-            let waiting = match last.list(REQUESTS, ReadVersion::Newest).await {
-                OperationOutcome::Listed { objects, .. } => {
-                    objects.values().filter(|object| object.content.ends_with('/')).count()
-                }
-                _ => usize::MAX,
-            };
-            if waiting == 0 {
-                break;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{waiting} requests wait for ever");
+        wait_for("requests wait for ever", async || {
+            // Every list is recorded and checked afterwards; few are enough.
             sleep(Duration::from_millis(100)).await;
-        }
+            match last.list(REQUESTS, ReadVersion::Newest).await {
+                OperationOutcome::Listed { objects, .. } => {
+                    objects.values().all(|object| !object.content.ends_with('/'))
+                }
+                _ => false,
+            }
+        })
+        .await;
         self.approving.shutdown().await;
         for which in [0, 1] {
             world.kill_controllers(which);

@@ -78,7 +78,7 @@ fn a_user_gets_access_and_loses_it() {
 }
 
 #[test]
-fn a_credential_is_written_where_one_stands() {
+fn a_credential_is_replaced_in_place() {
     let admin = Kubectl::new();
     let place = admin.server.place();
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
@@ -177,11 +177,9 @@ fn reconciling_roles_with_kubectl() {
 }
 
 #[tokio::test]
-async fn nobody_gets_in_where_anonymous_is_off() {
+async fn anonymous_requests_are_rejected_if_disabled() {
     let place = crate::server::TestDataDir::new();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.arg("--anonymous-auth=false");
-    let server = place.launch(command).unwrap_or_else(|_| panic!("not ready"));
+    let server = place.start_with(["--anonymous-auth=false"]);
     let version = |http: windlass_testkit::HttpClient| async move {
         http.request(Method::GET, "/version", Value::Null).await.0
     };
@@ -190,7 +188,7 @@ async fn nobody_gets_in_where_anonymous_is_off() {
 }
 
 #[test]
-fn clients_are_not_taken_for_proxies() {
+fn clients_are_not_mistaken_for_proxies() {
     let place = crate::server::TestDataDir::new();
     let place = place.start().stop();
     let clients = place.data().join("pki/client-ca.crt");

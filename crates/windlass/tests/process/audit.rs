@@ -11,9 +11,7 @@ use crate::server::TestDataDir;
 async fn answered_requests_are_logged_at_shutdown() {
     let place = TestDataDir::new();
     let log = place.path().join("logs/audit.log");
-    let mut command = place.up_command("127.0.0.1:0");
-    command.arg("--audit-log-path").arg(&log);
-    let Ok(server) = place.launch(command) else { panic!("it did not start") };
+    let server = place.start_with(["--audit-log-path".as_ref(), log.as_os_str()]);
     let mut connection = server.http().connect().await.unwrap();
     for number in 0..100 {
         let map = json!({"metadata": {"name": format!("map-{number}")}});

@@ -9,11 +9,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, MAPS as CONFIG_MAPS};
 
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestServer, long};
-
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// The request head up to the headers that differ.
 fn head(method: &str, target: &str) -> String {

@@ -21,7 +21,7 @@ fn bundle(name: &str, sources: Value) -> String {
 }
 
 #[test]
-fn a_bundle_is_applied_listed_and_asked_about() {
+fn a_bundle_is_applied_listed_and_explained() {
     let admin = Kubectl::new();
     let manifest = bundle("roots", json!([{"inLine": ROOT}]));
     let applied = admin.ok_with(&manifest, &["apply", "--server-side", "-f", "-"]);
@@ -35,7 +35,7 @@ fn a_bundle_is_applied_listed_and_asked_about() {
     let map = admin.json(&["get", "configmap", "roots", "-n", "kube-public"]);
     assert_eq!(map["data"]["ca.crt"], ROOT.trim_end());
     let explained = admin.ok(&["explain", "bundle.spec.target.additionalFormats.pkcs12"]);
-    assert!(explained.contains("without one it is not encrypted"), "{explained}");
+    assert!(explained.contains("without a password the store is neither"), "{explained}");
     let said = windlass_ok(&admin, &["bundle", "status", "roots"]);
     for words in ["Synced:   True (Synced)", "inLine", "Certificates: 1", "up to date"] {
         assert!(said.contains(words), "{words} in\n{said}");
@@ -44,6 +44,10 @@ fn a_bundle_is_applied_listed_and_asked_about() {
         serde_json::from_str(&windlass_ok(&admin, &["bundle", "status", "roots", "-o", "json"])).unwrap();
     assert_eq!((&said["targets"], &said["outdated"]), (&said["upToDate"], &json!([])));
     assert_eq!(said["certificates"][0]["notAfter"], "2056-01-01T00:00:00Z");
+    let said = windlass_ok(&admin, &["bundle", "status", "roots", "-n", "kube-public"]);
+    assert!(said.contains("Targets: 1 of 1 up to date"), "{said}");
+    let said = windlass_fails(&admin, &["bundle", "status", "roots", "-n", "nowhere"]);
+    assert!(said.contains("namespace \"nowhere\" not found"), "{said}");
     // Problems are reported with their location.
     let missing = bundle("missing", json!([{"configMap": {"name": "none", "key": "k"}}]));
     admin.ok_with(&missing, &["apply", "-f", "-"]);
@@ -69,10 +73,8 @@ fn a_machine_s_store_is_a_package() {
     let made = command.args(["trust", "package", "--from", from, "--edition", "7"]).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     fs::write(&file, made.stdout).unwrap();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.arg("--default-package-location").arg(&file);
-    let Ok(server) = place.launch(command) else { panic!("it did not start") };
-    let admin = Kubectl::with_server(server);
+    let admin =
+        Kubectl::with_server(place.start_with(["--default-package-location".as_ref(), file.as_os_str()]));
     admin.ok_with(&bundle("roots", json!([{"useDefaultCAs": true}])), &["apply", "-f", "-"]);
     admin.ok(&["wait", "--for=condition=Synced", "bundle/roots", "--timeout=30s"]);
     let status = || admin.json(&["get", "bundle", "roots"])["status"].clone();

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use serde_json::Value;
 use windlass_pki::{Certificate, CertificateAuthority};
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, retry_async};
 
-use crate::controllers::{ControllersProcess, REQUESTS, node_request, server};
+use crate::controllers::{REQUESTS, node_request, server, start_controllers};
 use crate::server::{PATIENCE, TestDataDir};
 use crate::signing::authority;
 use crate::traffic::{IssuanceTraffic, ObservedCertificate};
@@ -158,7 +158,7 @@ fn relink(link: &Path, target: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_certificate_is_from_a_bad_pair_and_none_is_lost() {
+async fn no_certificate_is_from_an_invalid_pair_and_none_is_lost() {
     let server = server(TestDataDir::new(), [""; 0]);
     let mut files = CaDirectory::new(server.place().path().join("signer"));
     let flags = [
@@ -166,7 +166,7 @@ async fn no_certificate_is_from_a_bad_pair_and_none_is_lost() {
         format!("--cluster-signing-cert-file={}", files.certificate().display()),
         format!("--cluster-signing-key-file={}", files.key_path().display()),
     ];
-    let controllers = ControllersProcess::start(&server, &server.kubeconfig(), "signing", flags);
+    let controllers = start_controllers(&server, &server.kubeconfig(), "signing", flags);
     let traffic = IssuanceTraffic::start(&server.http(), 4, Duration::from_millis(100));
     for swap in 0..SWAPS {
         traffic.wait_for_issuance().await;
@@ -248,13 +248,9 @@ async fn wait_until(
     patience: Duration,
     good: impl Fn(&Value) -> bool,
 ) -> Value {
-    let started = Instant::now();
-    loop {
+    retry_async(patience, async || {
         let (_, request) = http.request(Method::GET, path, Value::Null).await;
-        if good(&request) {
-            return request;
-        }
-        assert!(started.elapsed() < patience, "{request}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+        if good(&request) { Ok(request) } else { Err(request) }
+    })
+    .await
 }

@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::access::add_user;
 use crate::kubectl::Kubectl;
+use crate::server::TestDataDir;
 
 fn fixture(name: &str) -> String {
     let folder = "../server/tests/api/conformance/fixtures";
@@ -64,7 +65,7 @@ fn requests_are_approved_and_denied() {
 }
 
 #[test]
-fn only_those_who_may_approve() {
+fn only_authorized_users_approve() {
     let admin = Kubectl::new();
     admin.ok_with(&request("asked", "example.com/people"), &["create", "-f", "-"]);
     let role = [
@@ -125,16 +126,13 @@ fn the_kinds_explain_themselves() {
 }
 
 #[test]
-fn a_feature_that_is_off_is_not_there() {
-    let place = crate::server::TestDataDir::new();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.args(["--feature-gates", "ClusterTrustBundle=false,PodCertificateRequest=false"]);
-    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
-    let kubectl = Kubectl::with_server(server);
+fn a_disabled_feature_is_not_served() {
+    let gates = "--feature-gates=ClusterTrustBundle=false,PodCertificateRequest=false";
+    let kubectl = Kubectl::with_server(TestDataDir::new().start_with([gates]));
     let resources = kubectl.ok(&["api-resources", "--api-group=certificates.k8s.io", "-o", "name"]);
     assert_eq!(resources.trim(), "certificatesigningrequests.certificates.k8s.io");
 
-    let place = crate::server::TestDataDir::new();
+    let place = TestDataDir::new();
     let gates = "ClusterTrustBundle=false,ClusterTrustBundleProjection=true";
     let output = place.up_command("127.0.0.1:0").args(["--feature-gates", gates]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,15 +1,13 @@
 //! Common behavior of all commands: names, formats, addresses, interrupts, and readable errors.
 
 use std::fs;
-use std::panic::AssertUnwindSafe;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use windlass_testkit::{ChildProcess, wait_for};
 
-use crate::controllers::{ControllersProcess, kubeconfig, server};
+use crate::controllers::{kubeconfig, server, start_controllers};
 use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir, TestServer, lines, wait};
@@ -24,18 +22,10 @@ fn pending(admin: &Kubectl, name: &str) -> std::process::Child {
         ["issue", "--signer", "example.com/a", "--cn", "a", "--out", name, "--name", name, "--timeout", "0"];
     let mut command = windlass(admin, &args);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the request exists", || {
+    wait_for("the request exists", || {
         windlass(admin, &["csr", "show", name]).output().unwrap().status.success()
     });
     child
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !holds() {
-        assert!(started.elapsed() < PATIENCE, "timed out: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -166,7 +156,7 @@ fn an_occupied_address_is_named() {
 fn a_host_name_is_resolved() {
     let place = TestDataDir::new();
     let command = place.up_command("localhost:0");
-    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
+    let server = place.launch(command);
     assert!(server.address.ip().is_loopback());
 }
 
@@ -195,15 +185,15 @@ fn the_wrong_server_is_named_with_the_cause() {
 }
 
 #[test]
-fn a_missing_permission_is_logged_once_in_words() {
+fn a_missing_permission_is_logged_once() {
     let place = TestDataDir::new();
     let tokens = fs::read_to_string(place.path().join("tokens.csv")).unwrap();
     fs::write(place.path().join("tokens.csv"), tokens + "weak-token,weak,weak-uid,\"nobodies\"\n").unwrap();
     let server = server(place, [""; 0]);
     let weak = kubeconfig(&server, "weak", "weak-token");
     let flags = ["--leader-elect=false", "-v", "--controllers=csrcleaner"];
-    let controllers = ControllersProcess::start(&server, &weak, "weak", flags);
-    wait_until("the watch is retried", || controllers.log().matches("still cannot watch").count() >= 3);
+    let controllers = start_controllers(&server, &weak, "weak", flags);
+    wait_for("the watch is retried", || controllers.log().matches("still cannot watch").count() >= 3);
     let log = controllers.log();
     let warned = log.lines().filter(|line| line.contains("cannot watch; retrying")).collect::<Vec<_>>();
     let [warned] = warned.as_slice() else { panic!("{log}") };
@@ -224,30 +214,23 @@ fn a_kubeconfig_that_is_not_written_is_not_announced() {
     command.args(["server", "--listen", "127.0.0.1:0", "--data-dir"]).arg(place.data());
     command.arg("--tls-cert-file").arg(pki("server.crt"));
     command.arg("--tls-private-key-file").arg(pki("server.key"));
-    let log = fs::File::create(place.path().join("server.log")).unwrap();
-    let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-    let ready = lines(child.stdout.take().unwrap()).recv_timeout(PATIENCE);
-    let tried = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let ready = ready.unwrap();
-        let url = ready.strip_prefix("windlass is ready at ").unwrap();
-        assert!(!url.contains("kubeconfig"), "{ready}");
-        assert!(place.log().contains("run: windlass user add NAME"), "{}", place.log());
-        let user = |args: &[&str]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-            command.args(["user", "add", "alice", "--data-dir"]).arg(place.data()).args(args);
-            command.current_dir(place.path()).output().unwrap()
-        };
-        let told = String::from_utf8(user(&[]).stderr).unwrap();
-        assert!(told.contains("set its URL with --server"), "{told}");
-        let ca = pki("ca.crt");
-        let added = user(&["--server", url, "--certificate-authority", ca.to_str().unwrap()]);
-        assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
-        let mut asked = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        asked.args(["can-i", "create", "selfsubjectaccessreviews", "--kubeconfig"]);
-        let asked = asked.arg(place.path().join("alice.kubeconfig")).output().unwrap();
-        assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
-    }));
-    let _ = child.kill();
-    let _ = child.wait();
-    tried.unwrap();
+    let process = ChildProcess::spawn(&mut command, &place.path().join("server.log"));
+    let ready = process.line(PATIENCE);
+    let url = ready.strip_prefix("windlass is ready at ").unwrap();
+    assert!(!url.contains("kubeconfig"), "{ready}");
+    assert!(place.log().contains("run: windlass user add NAME"), "{}", place.log());
+    let user = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+        command.args(["user", "add", "alice", "--data-dir"]).arg(place.data()).args(args);
+        command.current_dir(place.path()).output().unwrap()
+    };
+    let told = String::from_utf8(user(&[]).stderr).unwrap();
+    assert!(told.contains("set its URL with --server"), "{told}");
+    let ca = pki("ca.crt");
+    let added = user(&["--server", url, "--certificate-authority", ca.to_str().unwrap()]);
+    assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));
+    let mut asked = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    asked.args(["can-i", "create", "selfsubjectaccessreviews", "--kubeconfig"]);
+    let asked = asked.arg(place.path().join("alice.kubeconfig")).output().unwrap();
+    assert!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
 }

@@ -3,23 +3,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use windlass_testkit::retry;
 
-use crate::controllers::{ControllersProcess, kubeconfig, node_request, server};
+use crate::controllers::{kubeconfig, node_request, server, start_controllers};
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestDataDir};
+use crate::server::TestDataDir;
 use crate::signing::authority;
+use crate::trust_docs::code_blocks;
 
-/// Returns the YAML blocks of `docs/running.md`.
-fn documented() -> String {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/running.md");
-    let page = fs::read_to_string(page).unwrap();
-    let (_, rest) = page.split_once("```yaml\n").unwrap();
-    rest.split_once("```").unwrap().0.to_owned()
-}
+const RUNNING: &str = include_str!("../../../../docs/running.md");
 
 /// Starts a server that audits refused requests.
 fn audited() -> Kubectl {
@@ -47,15 +41,10 @@ fn was_never_refused(admin: &Kubectl, account: &str) {
 
 /// Waits until the output of kubectl matches.
 fn wait_for_output(admin: &Kubectl, args: &[&str], good: impl Fn(&str) -> bool) -> String {
-    let started = Instant::now();
-    loop {
+    retry(|| {
         let found = admin.ok(args);
-        if good(&found) {
-            return found;
-        }
-        assert!(started.elapsed() < PATIENCE, "kubectl {args:?} says {found}");
-        thread::sleep(Duration::from_millis(20));
-    }
+        if good(&found) { Ok(found) } else { Err(format!("kubectl {args:?} says {found}")) }
+    })
 }
 
 fn issued(admin: &Kubectl, name: &str) {
@@ -89,7 +78,7 @@ fn write_ca(folder: &Path, seconds: i64) -> [String; 2] {
 #[test]
 fn the_documented_role_is_enough() {
     let admin = audited();
-    admin.ok_with(&documented(), &["apply", "-f", "-"]);
+    admin.ok_with(code_blocks(RUNNING, "yaml")[0], &["apply", "-f", "-"]);
     let folder = admin.server.place().path().to_owned();
     let roots = folder.join("roots.crt");
     fs::copy(admin.server.place().data().join("pki/ca.crt"), &roots).unwrap();
@@ -103,7 +92,7 @@ fn the_documented_role_is_enough() {
     ];
     let flags = flags.into_iter().chain(write_ca(&folder, 4));
     let ours = account(&admin, "windlass-controllers");
-    let controllers = ControllersProcess::start(&admin.server, &ours, "ours", flags);
+    let controllers = start_controllers(&admin.server, &ours, "ours", flags);
 
     // Approved, signed, and deleted after the certificate has expired.
     create(&admin, &request("short"));
@@ -166,7 +155,7 @@ fn the_role_of_kubernetes_is_enough_for_certificates() {
     let flags = flags.into_iter().map(str::to_owned);
     let flags = flags.chain(write_ca(admin.server.place().path(), 4));
     let theirs = account(&admin, name);
-    let _controllers = ControllersProcess::start(&admin.server, &theirs, "theirs", flags);
+    let _controllers = start_controllers(&admin.server, &theirs, "theirs", flags);
     create(&admin, &request("short"));
     issued(&admin, "short");
     wait_for_output(&admin, &["get", "csr", "-o", "name"], |names| !names.contains("short"));

@@ -3,57 +3,69 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use rustix::process::Signal;
+use hyper::Method;
 use serde_json::{Value, json};
-use windlass_testkit::ChildProcess;
+use windlass_testkit::{ChildProcess, HttpClient, retry_async};
 
-use crate::server::{TestDataDir, TestServer};
+use crate::server::{PATIENCE, TestDataDir, TestServer};
 
 /// API path of the CertificateSigningRequests.
 pub const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 
-/// A controllers process; killed when dropped.
-pub struct ControllersProcess {
-    process: ChildProcess,
+/// Lease that the leading controllers hold.
+pub const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
+
+/// Starts `windlass controllers` with a separate log.
+pub fn start_controllers<F: AsRef<OsStr>>(
+    server: &TestServer,
+    kubeconfig: &Path,
+    name: &str,
+    flags: impl IntoIterator<Item = F>,
+) -> ChildProcess {
+    let log = server.place().path().join(format!("controllers-{name}.log"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
+    command.args(["controllers", "--kubeconfig"]).arg(kubeconfig).args(flags);
+    ChildProcess::spawn_logged(command.stdin(Stdio::null()), &log)
 }
 
-impl ControllersProcess {
-    /// Starts the process with a separate log.
-    pub fn start<F: AsRef<OsStr>>(
-        server: &TestServer,
-        kubeconfig: &Path,
-        name: &str,
-        flags: impl IntoIterator<Item = F>,
-    ) -> ControllersProcess {
-        let log = server.place().path().join(format!("controllers-{name}.log"));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
-        command.args(["controllers", "--kubeconfig"]).arg(kubeconfig).args(flags);
-        let process = ChildProcess::spawn_logged(command.stdin(Stdio::null()), &log);
-        ControllersProcess { process }
-    }
+/// Returns the flags for short leases of controllers with this identity that sign with the server's CA.
+pub fn election_flags(server: &TestServer, identity: &str) -> impl Iterator<Item = String> {
+    let flags = [
+        "--leader-elect-lease-duration=2s".to_owned(),
+        "--leader-elect-renew-deadline=1s".to_owned(),
+        "--leader-elect-retry-period=250ms".to_owned(),
+        format!("--leader-elect-identity={identity}"),
+    ];
+    flags.into_iter().chain(signing_flags(server))
+}
 
-    pub fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
-    }
+/// Waits until a process other than `but` holds the lease; returns its identity.
+pub async fn wait_for_leader(http: &HttpClient, but: Option<&str>) -> String {
+    // After an outage of etcd, a lease expires late.
+    retry_async(PATIENCE * 2, async || {
+        let (_, lease) = http.request(Method::GET, LEASE, Value::Null).await;
+        let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty());
+        let other = holder.filter(|holder| Some(*holder) != but).map(str::to_owned);
+        other.ok_or_else(|| format!("nobody but {but:?} takes {lease}"))
+    })
+    .await
+}
 
-    /// Returns the exit status; `None` after the timeout.
-    pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
-        self.process.wait(patience)
-    }
-
-    /// Returns a value in KiB from `/proc/PID/status`, such as `VmHWM`.
-    pub fn memory_kib(&self, field: &str) -> u64 {
-        self.process.memory_kib(field)
-    }
-
-    pub fn log(&self) -> String {
-        self.process.log()
-    }
+/// Waits until a request has a certificate.
+pub async fn wait_for_certificate(http: &HttpClient, name: &str, patience: Duration) {
+    let mut connection = http.connect().await.unwrap();
+    let path = format!("{REQUESTS}/{name}");
+    retry_async(patience, async || {
+        let (_, request) = connection.request(Method::GET, &path, &Value::Null).await.unwrap();
+        let issued = request["status"]["certificate"].is_string();
+        if issued { Ok(()) } else { Err(format!("not issued: {request}")) }
+    })
+    .await;
 }
 
 /// Starts `windlass server` with a data directory.
@@ -66,7 +78,7 @@ pub fn server<F: AsRef<OsStr>>(place: TestDataDir, flags: impl IntoIterator<Item
         .arg(place.path().join("tokens.csv"))
         .args(flags)
         .stdin(Stdio::null());
-    place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+    place.launch(command)
 }
 
 /// Writes a kubeconfig of this name that authenticates with a token.

@@ -12,7 +12,7 @@ use rand::Rng;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, version};
 
 use self::history::{CrashHistory, StoredObject};
 use self::load::{ResumingWatcher, write};
@@ -109,10 +109,6 @@ async fn list(http: &HttpClient) -> (u64, BTreeMap<String, StoredObject>) {
 
 fn name(object: &Value) -> String {
     object["metadata"]["name"].as_str().unwrap().to_owned()
-}
-
-fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
 }
 
 /// Returns the change counter in the object; 0 for objects of other origin.

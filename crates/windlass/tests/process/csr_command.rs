@@ -77,7 +77,7 @@ fn requests_are_listed_shown_and_decided() {
 }
 
 #[test]
-fn two_who_approve_at_once_both_succeed() {
+fn two_concurrent_approvals_both_succeed() {
     let admin = Kubectl::new();
     let names = (0..30).map(|number| format!("r{number:02}")).collect::<Vec<_>>();
     let names = names.iter().map(String::as_str).collect::<Vec<_>>();
@@ -101,7 +101,7 @@ fn two_who_approve_at_once_both_succeed() {
 }
 
 #[test]
-fn trouble_takes_one_line() {
+fn errors_take_one_line() {
     let admin = Kubectl::new();
     let place = admin.server.place().path();
     let text = fs::read_to_string(&admin.kubeconfig).unwrap();

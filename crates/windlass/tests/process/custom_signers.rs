@@ -6,14 +6,9 @@ use std::process::{Command, Stdio};
 use crate::kubectl::Kubectl;
 use crate::server::TestDataDir;
 use crate::signing::{authority, client_request};
+use crate::trust_docs::code_blocks;
 
 const PAGE: &str = include_str!("../../../../docs/signers.md");
-
-/// Returns a code block of this language in the page, after `others` of the same language.
-fn code_block(kind: &str, others: usize) -> &'static str {
-    let text = PAGE.split(&format!("```{kind}\n")).nth(others + 1).unwrap();
-    text.split_once("```").unwrap().0
-}
 
 /// Converts the commands of a console block to a script that stops at the first failure.
 fn script(console: &str) -> String {
@@ -31,11 +26,11 @@ fn script(console: &str) -> String {
 fn the_page_is_right() {
     let place = TestDataDir::new();
     fs::create_dir(place.data()).unwrap();
-    fs::write(place.data().join("signers.yaml"), code_block("yaml", 0)).unwrap();
+    fs::write(place.data().join("signers.yaml"), code_blocks(PAGE, "yaml")[0]).unwrap();
     let server = place.start();
     let output = Command::new("bash")
         .arg("-c")
-        .arg(script(code_block("console", 1)))
+        .arg(script(code_blocks(PAGE, "console")[1]))
         .current_dir(server.place().path())
         .env("HOME", server.place().path())
         .stdin(Stdio::null())
@@ -48,10 +43,35 @@ fn the_page_is_right() {
 }
 
 #[test]
-fn a_bad_file_is_refused_at_the_start_by_its_place() {
+fn objects_of_the_page_sign() {
+    let place = TestDataDir::new();
+    let server = place.start();
+    fs::write(server.place().path().join("signer.yaml"), code_blocks(PAGE, "yaml")[1]).unwrap();
+    let commands = code_blocks(PAGE, "console")[2].replace("$ ", "");
+    let binary = env!("CARGO_BIN_EXE_windlass");
+    let programs = format!(
+        "kubectl() {{ command \"${{WINDLASS_KUBECTL:-kubectl}}\" \"$@\"; }}\nwindlass() {{ {binary} \"$@\"; }}"
+    );
+    let output = Command::new("bash")
+        .arg("-c")
+        .arg(format!("set -euo pipefail\n{programs}\n{commands}"))
+        .current_dir(server.place().path())
+        .env("HOME", server.place().path())
+        .env("KUBECONFIG", server.place().data().join("admin.kubeconfig"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("example.com/client-tls   True") && said.ends_with("tls/tls.crt: OK\n"), "{said}");
+}
+
+#[test]
+fn an_invalid_file_is_rejected_at_startup_with_its_position() {
     let place = TestDataDir::new();
     let file = place.path().join("signers.yaml");
-    fs::write(&file, code_block("yaml", 0).replace("maxDuration: 2160h", "maxDuration: \"24\"")).unwrap();
+    fs::write(&file, code_blocks(PAGE, "yaml")[0].replace("maxDuration: 2160h", "maxDuration: \"24\""))
+        .unwrap();
     let said = format!(
         "{}:13:18: signers[0].requests.maxDuration: \"24\" is not a duration; use a number and a unit, such as 24h",
         file.display()
@@ -71,7 +91,7 @@ fn a_bad_file_is_refused_at_the_start_by_its_place() {
 /// The CA of one signer has expired, another is half written, and the CA of kubelets is garbage:
 /// the server starts, a third signer works, and all three are reported.
 #[test]
-fn a_bad_ca_does_not_keep_the_server_from_starting() {
+fn an_invalid_ca_does_not_keep_the_server_from_starting() {
     let place = TestDataDir::new();
     let data = place.data();
     fs::create_dir_all(data.join("tls")).unwrap();

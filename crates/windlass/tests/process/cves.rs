@@ -15,11 +15,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, MAPS as CONFIG_MAPS};
 
 use crate::server::{PATIENCE, TestServer};
-
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Returns the size of a directory in bytes.
 fn size(folder: &Path) -> u64 {
@@ -74,7 +72,7 @@ async fn send_anonymous_requests(http: &HttpClient, numbers: std::ops::Range<usi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cve_2025_0426_nobody_fills_neither_disk_nor_memory() {
+async fn cve_2025_0426_anonymous_requests_fill_neither_disk_nor_memory() {
     let server = TestServer::start();
     let http = server.http();
     // The first requests perform one-time initialization.
@@ -170,7 +168,7 @@ async fn run_flood(count: u32, next: impl Fn(u32) -> Vec<u8>) -> Vec<u32> {
     let sent = futures::future::join_all(floods).await;
     stop.store(true, Ordering::Relaxed);
     let (asked, longest) = good.await.unwrap();
-    assert!(asked > 0, "nobody asked beside the flood");
+    assert!(asked > 0, "no request was sent beside the flood");
     assert!(longest < Duration::from_secs(2), "one of {asked} answers took {longest:?}");
     let grown = server.memory_kib("VmHWM") - before;
     assert!(grown < 48 << 10, "the server grew by {grown} KiB");

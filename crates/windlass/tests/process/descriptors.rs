@@ -1,12 +1,12 @@
 //! A server with few file descriptors and more idle anonymous connections than descriptors.
 
 use std::process::Command;
-use std::time::Instant;
 
 use hyper::Method;
 use serde_json::Value;
+use windlass_testkit::poll_until_async;
 
-use crate::server::{PATIENCE, TestDataDir, TestServer};
+use crate::server::{TestDataDir, TestServer};
 
 /// Both limits of the server, so that it cannot raise the soft limit.
 const FILES: usize = 256;
@@ -18,7 +18,7 @@ fn start() -> TestServer {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -n {FILES}; exec \"$0\" \"$@\"")]);
     command.arg(up.get_program()).args(up.get_args());
-    place.launch(command).unwrap_or_else(|place| panic!("it did not start:\n{}", place.log()))
+    place.launch(command)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,18 +40,15 @@ async fn idle_connections_do_not_use_up_the_descriptors() {
         let (code, answer) = http.request(Method::POST, maps, map).await;
         assert_eq!(code, 201, "{answer}");
     }
-    let begun = Instant::now();
-    let open = loop {
+    let open = poll_until_async("descriptors are not closed", async || {
         let (_, text) = before.request(Method::GET, "/metrics", &Value::Null).await.unwrap();
         let text = text.as_str().unwrap().to_owned();
         let open = text.lines().find_map(|line| line.strip_prefix("process_open_fds "));
         let open: usize = open.unwrap().parse().unwrap();
         assert!(text.contains("windlass_server_accept_errors_total 0\n"), "{text}");
-        if open < FILES - 32 {
-            break open;
-        }
-        assert!(begun.elapsed() < PATIENCE, "{open} descriptors are open");
-    };
+        (open < FILES - 32).then_some(open)
+    })
+    .await;
     assert!(open > FILES / 4, "{open} descriptors are open");
     let log = server.place().log();
     let lines = log.lines().filter(|line| line.contains("accept") || line.contains("refused"));

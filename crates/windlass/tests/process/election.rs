@@ -6,24 +6,22 @@ use std::time::{Duration, Instant};
 use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use windlass_testkit::HttpClient;
+use windlass_testkit::{ChildProcess, HttpClient, wait_for_async};
 
-use crate::controllers::{ControllersProcess, server};
+use crate::controllers::{LEASE, server, start_controllers, wait_for_leader};
 use crate::server::{PATIENCE, TestDataDir, TestServer};
-
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 
 /// Lease duration, shorter than the default: for this long after its last renewal, no other process
 /// may hold it.
 const DURATION: Duration = Duration::from_secs(3);
 
-fn start(server: &TestServer, number: usize) -> ControllersProcess {
+fn start(server: &TestServer, number: usize) -> ChildProcess {
     let flags = [
         "--leader-elect-lease-duration=3s",
         "--leader-elect-renew-deadline=2s",
         "--leader-elect-retry-period=250ms",
     ];
-    ControllersProcess::start(server, &server.kubeconfig(), &number.to_string(), flags)
+    start_controllers(server, &server.kubeconfig(), &number.to_string(), flags)
 }
 
 /// Returns the holder of the lease and the number of transitions.
@@ -33,32 +31,14 @@ async fn holder(http: &HttpClient) -> (Option<String>, i64) {
     (holder, lease["spec"]["leaseTransitions"].as_i64().unwrap_or_default())
 }
 
-/// Waits for a holder other than `before`.
-async fn next_holder(http: &HttpClient, before: Option<&str>) -> String {
-    let start = Instant::now();
-    loop {
-        let (found, _) = holder(http).await;
-        if let Some(found) = found
-            && Some(found.as_str()) != before
-        {
-            return found;
-        }
-        assert!(start.elapsed() < PATIENCE, "the lease stays with {before:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 /// Creates a namespace and waits for the object that the leader creates in it.
 async fn wait_for_leader_work(http: &HttpClient, name: &str) {
     let namespace = json!({"metadata": {"name": name}});
     assert_eq!(http.request(Method::POST, "/api/v1/namespaces", namespace).await.0, 201);
-    let start = Instant::now();
     for path in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
         let path = format!("/api/v1/namespaces/{name}/{path}");
-        while http.request(Method::GET, &path, Value::Null).await.0 != 200 {
-            assert!(start.elapsed() < PATIENCE, "nobody makes {path}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        let exists = async || http.request(Method::GET, &path, Value::Null).await.0 == 200;
+        wait_for_async(&format!("nobody makes {path}"), exists).await;
     }
 }
 
@@ -67,7 +47,7 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
     let server = server(TestDataDir::new(), [""; 0]);
     let http = server.http();
     let mut leader = start(&server, 0);
-    let mut name = next_holder(&http, None).await;
+    let mut name = wait_for_leader(&http, None).await;
     wait_for_leader_work(&http, "n0").await;
     let mut follower = start(&server, 1);
     for round in 1..=6 {
@@ -76,7 +56,7 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
         let signal = if stopped { Signal::STOP } else { Signal::KILL };
         leader.signal(signal);
         let at = Instant::now();
-        let next = next_holder(&http, Some(&name)).await;
+        let next = wait_for_leader(&http, Some(&name)).await;
         // Its last renewal was at most slightly more than a retry period earlier.
         assert!(at.elapsed() > DURATION - Duration::from_millis(1200), "{:?}", at.elapsed());
         wait_for_leader_work(&http, &format!("n{round}")).await;
@@ -93,13 +73,13 @@ async fn another_takes_over_when_the_leader_is_killed_or_stopped() {
     // At SIGTERM, the leader releases the lease, so that nobody has to wait.
     leader.signal(Signal::TERM);
     assert!(leader.wait(PATIENCE).is_some_and(|status| status.success()));
-    next_holder(&http, Some(&name)).await;
+    wait_for_leader(&http, Some(&name)).await;
     wait_for_leader_work(&http, "last").await;
     drop(follower);
 }
 
 #[test]
-fn mistakes_in_flags_are_told_before_anything_is_asked() {
+fn invalid_flags_are_reported_before_any_request() {
     for (flags, words) in [
         (vec!["--cluster-signing-legacy-unknown-cert-file=c"], "cannot specify cert without key"),
         (vec!["--leader-elect-renew-deadline=15s"], "leaseDuration must be greater than renewDeadline"),

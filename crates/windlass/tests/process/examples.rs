@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use serde_json::Value;
+use windlass_testkit::retry;
 
 use crate::issue::{windlass, windlass_ok};
 use crate::kubectl::Kubectl;
-use crate::server::PATIENCE;
 
 fn yaml_files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -24,16 +23,14 @@ fn yaml_files(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn wait_until_synced(admin: &Kubectl, bundle: &str) {
-    let started = Instant::now();
-    loop {
+    retry(|| {
         let output = windlass(admin, &["bundle", "status", bundle]).output().unwrap();
         if output.status.success() {
-            return;
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stdout).into_owned())
         }
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(started.elapsed() < PATIENCE, "{text}");
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
+    });
 }
 
 #[test]

@@ -11,10 +11,9 @@ use std::process::Command;
 
 use hyper::Method;
 use serde_json::{Value, json};
+use windlass_testkit::MAPS as CONFIG_MAPS;
 
 use crate::server::{PATIENCE, TestDataDir, TestServer, long};
-
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// Outcomes of a round of writes.
 #[derive(Default)]
@@ -72,7 +71,7 @@ async fn inject_each_call(calls: &str, fault: &str, check: impl Fn(&mut TestServ
     let mut met = 0;
     for n in 1..=rounds {
         let command = strace_command(&place, calls, fault, n);
-        let (left, outcome) = match place.launch(command) {
+        let (left, outcome) = match place.try_launch(command) {
             // The start may need a write, too.
             Err(left) => (left, WriteOutcomes { unknown: true, ..WriteOutcomes::default() }),
             Ok(mut server) => {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::Receiver;
 use std::thread;
-use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +17,7 @@ use windlass_pki::{
     ForeignCertificate, IssuedSubject, PrivateKey, Serial, SubjectKey, SystemRandom, Validity, build_csr,
     issue_certificate, parse_certificate_blocks, pem,
 };
+use windlass_testkit::poll_until;
 
 use crate::access::add_user;
 use crate::kubectl::Kubectl;
@@ -207,7 +207,7 @@ fn every_kind_of_key_is_certified() {
 }
 
 #[test]
-fn somebody_else_approves_and_signs() {
+fn another_user_approves_and_signs() {
     let admin = Kubectl::new();
     let signer = "example.com/web";
     let args = [
@@ -351,14 +351,10 @@ fn kubectl_alone_gets_a_certificate() {
     );
     admin.ok_with(&request, &["create", "-f", "-"]);
     admin.ok(&["certificate", "approve", "dora"]);
-    let started = Instant::now();
-    let certificate = loop {
+    let certificate = poll_until("no certificate", || {
         let text = admin.ok(&["get", "csr", "dora", "-o", "jsonpath={.status.certificate}"]);
-        if !text.is_empty() {
-            break STANDARD.decode(text).unwrap();
-        }
-        assert!(started.elapsed() < PATIENCE, "no certificate");
-    };
+        (!text.is_empty()).then(|| STANDARD.decode(text).unwrap())
+    });
     let file = |name: &str| path(&admin, name).to_str().unwrap().to_owned();
     fs::write(file("tls.key"), key.to_pem().unwrap().as_bytes()).unwrap();
     fs::write(file("tls.crt"), certificate).unwrap();

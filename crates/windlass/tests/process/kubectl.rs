@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Instant;
 
 use serde_json::Value;
 use tempfile::TempDir;
+use windlass_testkit::wait_for;
 
 use crate::server::{PATIENCE, TestServer, lines};
 
@@ -390,16 +390,13 @@ fn service_account_tokens_are_issued() {
 }
 
 #[test]
-fn a_deleted_namespace_takes_its_content_along() {
+fn deleting_a_namespace_deletes_its_content() {
     let kubectl = Kubectl::new();
     kubectl.ok(&["create", "namespace", "short"]);
     kubectl.ok(&["create", "configmap", "inside", "-n", "short"]);
     kubectl.ok(&["create", "secret", "generic", "inside", "-n", "short"]);
     let account = ["get", "serviceaccount", "default", "-n", "short", "--ignore-not-found", "-o", "name"];
-    let asked = Instant::now();
-    while kubectl.ok(&account).is_empty() {
-        assert!(asked.elapsed() < PATIENCE, "no default service account");
-    }
+    wait_for("default service account", || !kubectl.ok(&account).is_empty());
     kubectl.ok(&["delete", "namespace", "short", "--timeout=30s"]);
     let gone = kubectl.fails(&["get", "namespace", "short"]);
     assert!(gone.contains("namespaces \"short\" not found"), "{gone}");

@@ -5,18 +5,16 @@ use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hyper::Method;
 use rustix::process::Signal;
 use serde_json::Value;
-use windlass_testkit::HttpClient;
+use windlass_testkit::{ChildProcess, HttpClient};
 
-use crate::controllers::{ControllersProcess, kubeconfig, server, signing_flags};
-use crate::server::{PATIENCE, TestDataDir, TestServer};
+use crate::controllers::{election_flags, kubeconfig, server, start_controllers, wait_for_leader};
+use crate::server::{TestDataDir, TestServer};
 use crate::traffic::IssuanceTraffic;
 
-const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/windlass-controllers";
 const ROUNDS: usize = 20;
 const CLIENTS: usize = 4;
 /// Delay between two requests of a client, which leaves CPU time for the leaders.
@@ -26,7 +24,7 @@ const PACE: Duration = Duration::from_millis(100);
 struct ControllerReplicas<'a> {
     server: &'a TestServer,
     kubeconfigs: [PathBuf; 2],
-    processes: [ControllersProcess; 2],
+    processes: [ChildProcess; 2],
 }
 
 const NAMES: [&str; 2] = ["one", "two"];
@@ -43,33 +41,19 @@ impl<'a> ControllerReplicas<'a> {
     }
 }
 
-fn start(server: &TestServer, kubeconfig: &Path, which: usize, round: usize) -> ControllersProcess {
-    let flags = [
-        "--leader-elect-lease-duration=2s".to_owned(),
-        "--leader-elect-renew-deadline=1s".to_owned(),
-        "--leader-elect-retry-period=250ms".to_owned(),
-        format!("--leader-elect-identity={}", NAMES[which]),
-    ];
-    let flags = flags.into_iter().chain(signing_flags(server));
-    ControllersProcess::start(server, kubeconfig, &format!("{}-{round}", NAMES[which]), flags)
+fn start(server: &TestServer, kubeconfig: &Path, which: usize, round: usize) -> ChildProcess {
+    let flags = election_flags(server, NAMES[which]);
+    start_controllers(server, kubeconfig, &format!("{}-{round}", NAMES[which]), flags)
 }
 
 /// Waits until a process other than `but` holds the lease; returns its index.
 async fn leader(http: &HttpClient, but: Option<usize>) -> usize {
-    let started = Instant::now();
-    loop {
-        let (_, lease) = http.request(Method::GET, LEASE, Value::Null).await;
-        let holder = NAMES.iter().position(|name| lease["spec"]["holderIdentity"] == *name);
-        if let Some(holder) = holder.filter(|holder| Some(*holder) != but) {
-            return holder;
-        }
-        assert!(started.elapsed() < PATIENCE, "nobody but {but:?} takes {lease}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let holder = wait_for_leader(http, but.map(|but| NAMES[but])).await;
+    NAMES.iter().position(|name| *name == holder).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_gets_one_certificate_whoever_leads() {
+async fn every_request_gets_one_certificate_across_leader_changes() {
     let place = TestDataDir::new();
     let mut tokens = OpenOptions::new().append(true).open(place.path().join("tokens.csv")).unwrap();
     for name in NAMES {
@@ -136,7 +120,7 @@ fn check_audit<'a>(log: &Path, asked: impl Iterator<Item = &'a String>) {
     for name in asked {
         for subresource in ["approval", "status"] {
             let codes = answers.get(&(name.clone(), subresource.to_owned()));
-            let codes = codes.unwrap_or_else(|| panic!("nobody wrote the {subresource} of {name}"));
+            let codes = codes.unwrap_or_else(|| panic!("no controller wrote the {subresource} of {name}"));
             let sure = codes.iter().filter(|code| **code == 200).count();
             assert!(sure <= 1, "{name} {subresource}: {codes:?}");
         }

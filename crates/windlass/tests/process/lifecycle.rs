@@ -9,14 +9,9 @@ use hyper::Method;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use windlass_testkit::{MAPS as CONFIG_MAPS, config_map, version};
 
 use crate::server::{PATIENCE, TestDataDir, TestServer, wait};
-
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-
-fn config_map(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
-}
 
 /// Runs `windlass store` with these arguments and waits for its exit.
 fn store(args: &[&str], data: Option<&Path>) -> Output {
@@ -45,7 +40,7 @@ fn stderr(output: &Output) -> String {
 }
 
 #[test]
-fn the_ready_line_says_where() {
+fn the_ready_line_contains_the_address() {
     let server = TestServer::start();
     assert!(server.ready.contains(&format!("https://{}", server.address)), "{}", server.ready);
     let kubeconfig = server.kubeconfig();
@@ -68,7 +63,7 @@ async fn sigterm_ends_watches_and_exits_well() {
 
 /// HTTP/2 shutdown is a handshake; a client that does not respond must not delay the server.
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_does_not_wait_for_clients_that_do_not_hear() {
+async fn sigterm_does_not_wait_for_unresponsive_clients() {
     let mut server = TestServer::start();
     let mut stream = server.http().connect_tls().await.unwrap();
     // The preface and empty settings; afterwards the client does not respond.
@@ -93,10 +88,6 @@ async fn a_restart_keeps_everything() {
     assert!(version(&next) > version(&made));
 }
 
-fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_second_server_is_refused() {
     let server = TestServer::start();
@@ -110,7 +101,7 @@ fn a_second_server_is_refused() {
 }
 
 #[test]
-fn a_taken_port_is_named() {
+fn a_port_in_use_is_reported() {
     let server = TestServer::start();
     let other = TestDataDir::new();
     let address = server.address.to_string();

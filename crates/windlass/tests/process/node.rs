@@ -37,7 +37,7 @@ impl NodeAgentProcess {
 
     fn join_with(admin: &Kubectl, command: &str, flags: &str) -> Self {
         let (prepare, join) = command.rsplit_once(" && ").unwrap();
-        assert!(shell(admin, prepare).status().unwrap().success());
+        assert!(shell(admin.server.place().path(), prepare).status().unwrap().success());
         Self::start(admin, &format!("{join} --node-name n1 {flags}"))
     }
 
@@ -50,7 +50,10 @@ impl NodeAgentProcess {
     fn start(admin: &Kubectl, line: &str) -> Self {
         let log = admin.server.place().path().join("node.log");
         let line = line.replacen(" --node-name \"$(uname -n)\"", "", 1);
-        let process = ChildProcess::spawn_logged(&mut shell(admin, &format!("exec {line}")), &log);
+        let process = ChildProcess::spawn_logged(
+            &mut shell(admin.server.place().path(), &format!("exec {line}")),
+            &log,
+        );
         Self { process }
     }
 
@@ -71,14 +74,23 @@ impl NodeAgentProcess {
     }
 }
 
-/// Returns a shell command with our program in `PATH`.
-fn shell(admin: &Kubectl, line: &str) -> Command {
+/// Returns a shell command in a directory, with our program in `PATH`.
+pub fn shell(directory: &Path, line: &str) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap().display();
     let path = format!("{program}:{}", std::env::var("PATH").unwrap());
     let mut command = Command::new("sh");
-    command.args(["-c", line]).env("PATH", path).stdin(Stdio::null());
-    command.current_dir(admin.server.place().path());
+    command.args(["-euc", line]).env("PATH", path).stdin(Stdio::null()).current_dir(directory);
     command
+}
+
+/// Returns a page at the `--metrics-listen` of an agent, with the HTTP headers.
+pub fn agent_page(agent: &ChildProcess, path: &str) -> String {
+    let address = wait_until("it does not listen", || {
+        let log = agent.log();
+        let (_, rest) = log.split_once("listening address=")?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    page(address, path)
 }
 
 /// Fetches a page over plain HTTP.
@@ -194,7 +206,7 @@ fn a_joined_node_needs_no_token_and_survives_server_restarts() {
 }
 
 #[test]
-fn a_request_that_nobody_approves_is_told_of_and_found_again() {
+fn a_pending_request_is_reported_and_adopted_again() {
     let admin = Kubectl::new();
     let made = windlass_ok(&admin, &["token", "create", "--no-bindings", "-o", "json"]);
     let made: Value = serde_json::from_str(&made).unwrap();
@@ -205,7 +217,7 @@ fn a_request_that_nobody_approves_is_told_of_and_found_again() {
     let waits = wait_for_status(&admin, "it does not wait", |status| {
         status["certificates"][0]["activity"]["state"] == "Waiting"
     });
-    let request = waits["certificates"][0]["activity"]["request"].as_str().unwrap().to_owned();
+    let request = waits["certificates"][0]["activity"]["requestName"].as_str().unwrap().to_owned();
     let said = status(&admin, &[]);
     assert_eq!(said.status.code(), Some(1), "it is no node yet");
     let text = String::from_utf8(said.stdout).unwrap();
@@ -215,8 +227,8 @@ fn a_request_that_nobody_approves_is_told_of_and_found_again() {
     let line = made["command"].as_str().unwrap();
     let node = NodeAgentProcess::join_with(&admin, line, "");
     wait_for_status(&admin, "it does not wait again", |status| {
-        status["process"] == node.process.pid()
-            && status["certificates"][0]["activity"]["request"] == request.as_str()
+        status["pid"] == node.process.pid()
+            && status["certificates"][0]["activity"]["requestName"] == request.as_str()
     });
     windlass_ok(&admin, &["csr", "approve", &request]);
     wait_until_ready(&admin);
@@ -225,15 +237,15 @@ fn a_request_that_nobody_approves_is_told_of_and_found_again() {
 }
 
 #[test]
-fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
+fn an_invalid_token_is_reported_and_a_valid_one_is_picked_up() {
     let admin = Kubectl::new();
     let made: Value = serde_json::from_str(&windlass_ok(&admin, &["token", "create", "-o", "json"])).unwrap();
     windlass_ok(&admin, &["token", "delete", made["id"].as_str().unwrap()]);
     let node = NodeAgentProcess::join_with(&admin, made["command"].as_str().unwrap(), "");
     let problem = wait_for_status(&admin, "it finds nothing wrong", |status| {
-        status["certificates"][0]["problem"]["reason"] == "Unauthorized"
+        status["certificates"][0]["error"]["reason"] == "Unauthorized"
     });
-    let message = problem["certificates"][0]["problem"]["message"].as_str().unwrap();
+    let message = problem["certificates"][0]["error"]["message"].as_str().unwrap();
     assert!(message.contains("the server rejected the credentials"), "{message}");
     assert!(node.log_text().contains("Unauthorized"), "{}", node.log_text());
     let said = status(&admin, &[]);
@@ -246,7 +258,7 @@ fn a_wrong_token_is_told_of_and_a_right_one_is_found() {
     let better: Value =
         serde_json::from_str(&windlass_ok(&admin, &["token", "create", "-o", "json"])).unwrap();
     let (prepare, _) = better["command"].as_str().unwrap().rsplit_once(" && ").unwrap();
-    assert!(shell(&admin, prepare).status().unwrap().success());
+    assert!(shell(admin.server.place().path(), prepare).status().unwrap().success());
     wait_until_ready(&admin);
     node.stop();
 }
@@ -269,6 +281,7 @@ fn old_certificate(data: &Path, left: time::Duration) -> String {
             validity,
             public_key: &public_key,
             serial: Serial::random(&SystemRandom::new()).unwrap(),
+            crl_distribution_points: Vec::new(),
         },
     );
     format!("{}{}", issued.unwrap().to_pem(), &*key.to_pem().unwrap())
@@ -287,7 +300,7 @@ fn an_old_certificate_is_replaced_by_itself() {
     let current = pki.join("kubelet-client-current.pem");
     fs::write(&current, &old).unwrap();
     let node = NodeAgentProcess::restart(&admin, "");
-    wait_for_status(&admin, "nothing new", |status| status["certificates"][0]["stored"] == 1);
+    wait_for_status(&admin, "nothing new", |status| status["certificates"][0]["storedCount"] == 1);
     let new = fs::read_to_string(&current).unwrap();
     let key = |text: &str| text.split("-----BEGIN PRIVATE KEY-----").nth(1).unwrap().to_owned();
     assert_ne!(key(&new), key(&old), "a new key");
@@ -300,7 +313,7 @@ fn an_old_certificate_is_replaced_by_itself() {
 }
 
 #[test]
-fn a_denial_is_told_of_everywhere() {
+fn a_denial_is_reported_everywhere() {
     let admin = Kubectl::new();
     NodeAgentProcess::join(&admin, "").stop_when_ready(&admin);
     let pki = admin.server.place().path().join(CERT_DIR);
@@ -315,10 +328,10 @@ fn a_denial_is_told_of_everywhere() {
     let waits = wait_for_status(&admin, "it does not wait", |status| {
         status["certificates"][0]["activity"]["state"] == "Waiting"
     });
-    let request = waits["certificates"][0]["activity"]["request"].as_str().unwrap().to_owned();
+    let request = waits["certificates"][0]["activity"]["requestName"].as_str().unwrap().to_owned();
     windlass_ok(&admin, &["csr", "deny", &request, "--message", "not today"]);
     wait_for_status(&admin, "it does not know", |status| {
-        status["certificates"][0]["problem"]["reason"] == "RequestDenied"
+        status["certificates"][0]["error"]["reason"] == "RequestDenied"
     });
     let said = status(&admin, &[]);
     assert!(said.status.success(), "it still has a certificate");
@@ -336,7 +349,7 @@ fn a_denial_is_told_of_everywhere() {
 }
 
 #[test]
-fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
+fn after_a_long_absence_it_reports_and_accepts_a_bootstrap_credential() {
     let admin = Kubectl::new();
     NodeAgentProcess::join(&admin, "").stop_when_ready(&admin);
     let place = admin.server.place().path();
@@ -353,20 +366,20 @@ fn after_a_long_absence_it_says_what_it_needs_and_takes_it() {
     let flags = "--bootstrap-kubeconfig windlass-node/bootstrap.kubeconfig";
     let node = NodeAgentProcess::restart(&admin, flags);
     let status = wait_for_status(&admin, "it finds nothing wrong", |status| {
-        status["certificates"][0]["problem"]["reason"] == "NoCredential"
+        status["certificates"][0]["error"]["reason"] == "NoCredential"
     });
-    let advice = status["certificates"][0]["problem"]["message"].as_str().unwrap();
+    let advice = status["certificates"][0]["error"]["message"].as_str().unwrap();
     for part in ["expired at ", "does not exist", "windlass token create", "bootstrap.kubeconfig"] {
         assert!(advice.contains(part), "{part}: {advice}");
     }
     fs::write(&bootstrap, kept).unwrap();
-    wait_for_status(&admin, "it does not come back", |status| status["certificates"][0]["stored"] == 1);
+    wait_for_status(&admin, "it does not come back", |status| status["certificates"][0]["storedCount"] == 1);
     wait_until_ready(&admin);
     node.stop();
 }
 
 #[test]
-fn a_kubelets_node_is_left_to_it() {
+fn the_node_of_a_kubelet_is_not_modified() {
     let admin = Kubectl::new();
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
     admin.ok_with(&node.to_string(), &["create", "-f", "-"]);
@@ -382,12 +395,14 @@ fn a_kubelets_node_is_left_to_it() {
     let before = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
 
     let node = NodeAgentProcess::join(&admin, "--rotate-server-certificates --node-ip 192.0.2.7");
-    wait_for_status(&admin, "it does not see the kubelet", |status| status["server"]["kubelet"] == true);
+    wait_for_status(&admin, "it does not see the kubelet", |status| {
+        status["registration"]["kubeletReports"] == true
+    });
     // Its names come from the kubelet's registration.
     let waits = wait_for_status(&admin, "it does not ask", |status| {
         status["certificates"][1]["activity"]["state"] == "Waiting"
     });
-    let request = waits["certificates"][1]["activity"]["request"].as_str().unwrap();
+    let request = waits["certificates"][1]["activity"]["requestName"].as_str().unwrap();
     let shown = windlass_ok(&admin, &["csr", "show", request]);
     assert!(shown.contains("192.0.2.99") && !shown.contains("192.0.2.7\n"), "{shown}");
     let after = admin.json(&["get", "node", "n1"])["metadata"]["resourceVersion"].clone();
@@ -423,14 +438,10 @@ impl NodeAgentProcess {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_serves_with_a_certificate_for_its_addresses() {
-    let place = TestDataDir::new();
-    let mut command = place.restart_command();
-    command.arg("--approve-kubelet-serving");
-    let Ok(server) = place.launch(command) else { panic!("it does not start") };
-    let admin = Kubectl::with_server(server);
+    let admin = Kubectl::with_server(TestDataDir::new().start_with(["--approve-kubelet-serving"]));
     let serving = "--rotate-server-certificates --listen 127.0.0.1:0 --node-ip";
     let node = NodeAgentProcess::join(&admin, &format!("{serving} 192.0.2.7"));
-    wait_for_status(&admin, "no serving certificate", |s| s["certificates"][1]["held"].is_object());
+    wait_for_status(&admin, "no serving certificate", |s| s["certificates"][1]["current"].is_object());
     let ca = admin.server.place().data().join("pki/kubelet-serving-ca.crt");
     let address = node.listens()[0];
     assert!(HttpClient::new(address, &ca, "").connect_tls().await.is_err(), "it is not for this address");
@@ -451,7 +462,7 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
         Some(admin.ok(&["certificate", "approve", name]))
     });
     wait_for_status(&admin, "no other serving certificate", |s| {
-        let names = s["certificates"][1]["held"]["ipAddresses"].as_array();
+        let names = s["certificates"][1]["current"]["ipAddresses"].as_array();
         names.is_some_and(|names| names.len() == 2)
     });
     let address = node.listens()[0];
@@ -461,12 +472,10 @@ async fn a_node_serves_with_a_certificate_for_its_addresses() {
 }
 
 #[test]
-fn an_agent_that_stops_is_noticed_and_comes_back() {
-    let place = TestDataDir::new();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.args(["--node-monitor-grace-period=15s", "--node-monitor-period=100ms"]);
-    let Ok(server) = place.launch(command) else { panic!("it did not start") };
-    let admin = Kubectl::with_server(server);
+fn a_stopped_agent_is_detected_and_recovers() {
+    let admin = Kubectl::with_server(
+        TestDataDir::new().start_with(["--node-monitor-grace-period=15s", "--node-monitor-period=100ms"]),
+    );
     let node = NodeAgentProcess::join(&admin, "");
     wait_until_ready(&admin);
     wait_until("no report", || {
@@ -492,7 +501,7 @@ fn an_agent_that_stops_is_noticed_and_comes_back() {
 }
 
 #[test]
-fn up_can_be_a_node_of_its_own() {
+fn up_can_run_its_own_node() {
     let place = TestDataDir::new();
     let up = |place: &TestDataDir| {
         let old = place.restart_command();
@@ -502,8 +511,7 @@ fn up_can_be_a_node_of_its_own() {
         command
     };
     let command = up(&place);
-    let Ok(server) = place.launch(command) else { panic!("it does not start") };
-    let admin = Kubectl::with_server(server);
+    let admin = Kubectl::with_server(place.launch(command));
     wait_until_ready(&admin);
     let data = admin.server.place().path().join("data").join("node");
     for directory in [data.clone(), data.join("pki")] {
@@ -520,8 +528,7 @@ fn up_can_be_a_node_of_its_own() {
     let Kubectl { server, .. } = admin;
     let place = std::sync::Arc::into_inner(server).unwrap().stop();
     let command = up(&place);
-    let Ok(server) = place.launch(command) else { panic!("it does not start again") };
-    let admin = Kubectl::with_server(server);
+    let admin = Kubectl::with_server(place.launch(command));
     let now = OffsetDateTime::now_utc();
     let now = now.format(&time::format_description::well_known::Rfc3339).unwrap();
     wait_until("no heartbeat after a restart", || heartbeat(&admin).filter(|beat| *beat > now));

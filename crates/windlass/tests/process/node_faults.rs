@@ -14,8 +14,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -32,12 +31,12 @@ use windlass_pki::{
 };
 use windlass_runtime::backoff::Backoff;
 use windlass_runtime::rate_limit::RateLimit;
-use windlass_testkit::ChildProcess;
+use windlass_testkit::{ChildProcess, retry};
 
 use crate::controllers::{REQUESTS, kubeconfig};
 use crate::issue::windlass_ok;
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestServer};
+use crate::server::TestServer;
 
 /// The directories of one node agent.
 struct NodeHome {
@@ -108,6 +107,7 @@ impl NodeHome {
             validity: Validity::new(now + from, now + until).unwrap(),
             public_key: &public_key,
             serial: Serial::random(&SystemRandom::new()).unwrap(),
+            crl_distribution_points: Vec::new(),
         };
         let issued = issue_certificate(&ca, &wanted).unwrap();
         let text = format!("{}{}", issued.to_pem(), &*key.to_pem().unwrap());
@@ -129,14 +129,14 @@ impl NodeHome {
         command
     }
 
-    fn start(&self) -> AgentProcess {
+    fn start(&self) -> ChildProcess {
         self.run(self.command())
     }
 
     /// Runs a command that executes an agent.
-    fn run(&self, mut command: Command) -> AgentProcess {
+    fn run(&self, mut command: Command) -> ChildProcess {
         let log = self.dir.join("log");
-        AgentProcess { process: ChildProcess::spawn_logged(command.stdin(Stdio::null()), &log) }
+        ChildProcess::spawn_logged(command.stdin(Stdio::null()), &log)
     }
 
     /// Returns options for an agent in this process, with shorter intervals.
@@ -170,61 +170,16 @@ impl NodeHome {
 
     /// Waits until the status of the agent matches.
     fn wait_for_status(&self, what: &str, good: impl Fn(&AgentStatus) -> bool) -> AgentStatus {
-        wait_until(&|| format!("{}: {what}: {:#?}", self.node, self.status()), || {
-            self.status().filter(|status| good(status))
+        retry(|| match self.status() {
+            Some(status) if good(&status) => Ok(status),
+            status => Err(format!("{}: {what}: {status:#?}", self.node)),
         })
-    }
-}
-
-/// An agent process; killed when dropped.
-struct AgentProcess {
-    process: ChildProcess,
-}
-
-impl AgentProcess {
-    fn log(&self) -> String {
-        self.process.log()
-    }
-
-    /// Text of `/metrics`, from the address in the agent's log.
-    async fn metrics(&self) -> String {
-        let listening = || {
-            let log = self.log();
-            let (_, rest) = log.split_once("listening address=")?;
-            rest.split_whitespace().next()?.parse::<SocketAddr>().ok()
-        };
-        let address = wait_until(&|| format!("no metrics: {}", self.log()), listening);
-        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
-        let io = hyper_util::rt::TokioIo::new(stream);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-        tokio::spawn(connection);
-        let request = hyper::Request::get("/metrics").header("host", "n");
-        let request = request.body(String::new()).unwrap();
-        let answer = sender.send_request(request).await.unwrap().into_body();
-        let text = http_body_util::BodyExt::collect(answer).await.unwrap().to_bytes();
-        String::from_utf8(text.to_vec()).unwrap()
-    }
-}
-
-/// Polls until there is a value.
-fn wait_until<T>(what: &dyn Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {
-    let started = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(started.elapsed() < PATIENCE, "{}", what());
-        thread::sleep(Duration::from_millis(10));
     }
 }
 
 /// Starts `windlass up` with additional flags.
 fn start_server(flags: &[&str]) -> Kubectl {
-    let place = crate::server::TestDataDir::new();
-    let mut command = place.restart_command();
-    command.args(flags);
-    let server = place.launch(command);
-    Kubectl::with_server(server.unwrap_or_else(|place| panic!("not ready: {}", place.log())))
+    Kubectl::with_server(crate::server::TestDataDir::new().start_with(flags))
 }
 
 /// Creates a token with the bindings that it needs.

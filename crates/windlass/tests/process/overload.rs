@@ -14,12 +14,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, MAPS as CONFIG_MAPS};
 
 use crate::server::BoxedError;
 use crate::server::{TestDataDir, TestServer};
 
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases";
 const USERS: usize = 4;
 /// Concurrent requests of all users that the server handles without refusals.
@@ -41,7 +40,7 @@ struct OverloadCounters {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_many_requests_cost_little_and_starve_nobody() {
+async fn too_many_requests_cost_little_and_starve_no_user() {
     let server = start();
     let made = create_lease(&server).await;
     let stop = Arc::new(AtomicBool::new(false));
@@ -108,9 +107,7 @@ fn start() -> TestServer {
         tokens.push_str(&format!("{user},{user},{user},\"system:masters\"\n"));
     }
     fs::write(place.path().join("tokens.csv"), tokens).unwrap();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.args(["--max-requests-inflight", "8", "--max-mutating-requests-inflight", "4"]);
-    place.launch(command).unwrap_or_else(|place| panic!("it did not start:\n{}", place.log()))
+    place.start_with(["--max-requests-inflight", "8", "--max-mutating-requests-inflight", "4"])
 }
 
 /// Returns the rate of successful requests per second, after a settling time.

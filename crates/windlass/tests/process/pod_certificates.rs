@@ -3,24 +3,19 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use windlass_testkit::poll_until;
 
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestDataDir};
+use crate::server::TestDataDir;
+use crate::trust_docs::code_blocks;
 
 const PODS: &str = include_str!("../../../../docs/pod-certificates.md");
 const REQUESTS: &str = include_str!("../../../../docs/signers.md");
 const STUB: &[u8] = include_bytes!("../../../server/tests/api/conformance/fixtures/pcr-p256.stub.der");
-
-/// Returns a YAML block of a page, after `others` earlier ones.
-fn yaml(page: &'static str, others: usize) -> &'static str {
-    page.split("```yaml\n").nth(others + 1).unwrap().split_once("```").unwrap().0
-}
 
 fn with_signers(file: &str) -> Kubectl {
     let place = TestDataDir::new();
@@ -40,14 +35,14 @@ fn run_ok(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str], folder: &Pat
 
 #[test]
 fn a_pod_gets_a_certificate() {
-    let kubectl = with_signers(yaml(PODS, 0));
+    let kubectl = with_signers(code_blocks(PODS, "yaml")[0]);
     kubectl.ok(&["create", "namespace", "web"]);
     kubectl.ok(&["create", "serviceaccount", "frontend", "-n", "web"]);
     kubectl.ok(&["create", "service", "clusterip", "shop", "--tcp=443", "-n", "web"]);
     kubectl.ok(&["set", "selector", "service", "shop", "app=web", "-n", "web"]);
     let node = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\n";
     kubectl.ok_with(node, &["create", "-f", "-"]);
-    let pod = yaml(PODS, 1).replace("spec:\n", "spec:\n  nodeName: node-1\n");
+    let pod = code_blocks(PODS, "yaml")[1].replace("spec:\n", "spec:\n  nodeName: node-1\n");
     kubectl.ok_with(&pod, &["create", "-f", "-"]);
     let uid = |arguments: &[&str]| {
         let object = kubectl.json(&[&["get"], arguments].concat());
@@ -82,20 +77,15 @@ fn a_pod_gets_a_certificate() {
 }
 
 fn wait_for_answer(kubectl: &Kubectl) -> Value {
-    let started = Instant::now();
-    loop {
+    poll_until("there is no answer", || {
         let request = kubectl.json(&["get", "podcertificaterequest", "r", "-n", "web"]);
-        if request["status"]["conditions"].is_array() {
-            return request["status"].clone();
-        }
-        assert!(started.elapsed() < PATIENCE, "there is no answer: {request}");
-        thread::sleep(Duration::from_millis(20));
-    }
+        request["status"]["conditions"].is_array().then(|| request["status"].clone())
+    })
 }
 
 #[test]
-fn windlass_issue_works_with_a_signer_of_ones_own() {
-    let kubectl = with_signers(yaml(REQUESTS, 0));
+fn windlass_issue_works_with_a_custom_signer() {
+    let kubectl = with_signers(code_blocks(REQUESTS, "yaml")[0]);
     let folder = kubectl.server.place().path();
     let kubeconfig = kubectl.server.kubeconfig();
     let issue = ["issue", "--signer", "example.com/server-tls", "--dns", "web.example.com"];

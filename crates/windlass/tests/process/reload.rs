@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -14,6 +14,7 @@ use windlass_pki::{
     AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
     issue, pem,
 };
+use windlass_testkit::retry_async;
 
 use crate::server::{PATIENCE, TestServer};
 
@@ -22,15 +23,11 @@ async fn wait_until_equal<F: Future<Output = T>, T: PartialEq + std::fmt::Debug>
     wanted: T,
     try_it: impl Fn() -> F,
 ) {
-    let start = Instant::now();
-    loop {
+    retry_async(PATIENCE, async || {
         let got = try_it().await;
-        if got == wanted {
-            return;
-        }
-        assert!(start.elapsed() < PATIENCE, "still {got:?}, not {wanted:?}");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+        if got == wanted { Ok(()) } else { Err(format!("still {got:?}, not {wanted:?}")) }
+    })
+    .await;
 }
 
 /// Replaces a file with an atomic rename.
@@ -41,7 +38,7 @@ fn replace(path: &PathBuf, contents: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_file_is_read_again() {
+async fn a_token_file_is_reloaded() {
     let server = TestServer::start();
     let file = server.place().path().join("tokens.csv");
     let before = fs::read_to_string(&file).unwrap();
@@ -60,7 +57,7 @@ async fn a_token_file_is_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn client_authorities_are_read_again() {
+async fn client_authorities_are_reloaded() {
     let server = TestServer::start();
     let file = server.place().data().join("pki/client-ca.crt");
     let ours = fs::read_to_string(&file).unwrap();
@@ -78,7 +75,7 @@ async fn client_authorities_are_read_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_serving_certificate_is_read_again() {
+async fn the_serving_certificate_is_reloaded() {
     let server = TestServer::start();
     let pki = server.place().data().join("pki");
     let http = server.http();

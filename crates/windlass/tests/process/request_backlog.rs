@@ -1,13 +1,14 @@
 //! Controllers that start with a backlog of thousands of requests.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hyper::Method;
-use serde_json::Value;
 use tokio::task::JoinSet;
 use windlass_testkit::HttpClient;
 
-use crate::controllers::{ControllersProcess, REQUESTS, node_request, server, signing_flags};
+use crate::controllers::{
+    REQUESTS, node_request, server, signing_flags, start_controllers, wait_for_certificate,
+};
 use crate::server::{PATIENCE, TestDataDir, long};
 
 const CLIENTS: usize = 8;
@@ -44,37 +45,24 @@ async fn fill(http: &HttpClient, count: usize) -> Vec<String> {
     clients.join_all().await.into_iter().flatten().collect()
 }
 
-async fn issued(http: &HttpClient, name: &str, patience: Duration) {
-    let started = Instant::now();
-    let path = format!("{REQUESTS}/{name}");
-    let mut connection = http.connect().await.unwrap();
-    loop {
-        let (_, request) = connection.request(Method::GET, &path, &Value::Null).await.unwrap();
-        if request["status"]["certificate"].is_string() {
-            return;
-        }
-        assert!(started.elapsed() < patience, "not issued: {request}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn many_requests_at_the_start_are_all_answered() {
+async fn many_requests_at_startup_are_all_answered() {
     let count = if long() { 100_000 } else { 5_000 };
     let server = server(TestDataDir::new(), [""; 0]);
     let http = server.http();
     let nodes = fill(&http, count).await;
     let flags = signing_flags(&server).into_iter().chain(["--leader-elect=false".into()]);
     let started = Instant::now();
-    let controllers = ControllersProcess::start(&server, &server.kubeconfig(), "crowd", flags);
+    let controllers = start_controllers(&server, &server.kubeconfig(), "crowd", flags);
     for name in &nodes {
-        issued(&http, name, PATIENCE.max(PATIENCE * u32::try_from(count / 5_000).unwrap())).await;
+        let patience = PATIENCE.max(PATIENCE * u32::try_from(count / 5_000).unwrap());
+        wait_for_certificate(&http, name, patience).await;
     }
     let took = started.elapsed();
     // New requests are processed, too.
     let (code, _) = http.request(Method::POST, REQUESTS, node_request("last")).await;
     assert_eq!(code, 201);
-    issued(&http, "last", PATIENCE).await;
+    wait_for_certificate(&http, "last", PATIENCE).await;
     let (memory, lines) = (controllers.memory_kib("VmHWM"), controllers.log().lines().count());
     eprintln!("{} of {count} issued in {took:?} with {memory} KiB", nodes.len());
     assert!(memory < memory_limit_kib(count), "{memory} KiB");

@@ -4,16 +4,16 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Output;
-use std::time::Instant;
 
 use serde_json::Value;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::Validity;
+use windlass_testkit::retry;
 
 use crate::access::add_user;
 use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestDataDir};
+use crate::server::TestDataDir;
 
 const SIGNERS: &str = "\
 apiVersion: windlass.dev/v1
@@ -66,14 +66,11 @@ fn check(admin: &Kubectl, args: &[&str]) -> (Option<i32>, Value) {
 
 /// Polls until there are no findings: anchors are published shortly after the start.
 fn wait_until_healthy(admin: &Kubectl) {
-    let started = Instant::now();
-    loop {
+    let code = retry(|| {
         let (code, found) = check(admin, &[]);
-        if found["findings"].as_array().unwrap().is_empty() {
-            return assert_eq!(code, Some(0));
-        }
-        assert!(started.elapsed() < PATIENCE, "{found:#}");
-    }
+        if found["findings"].as_array().unwrap().is_empty() { Ok(code) } else { Err(format!("{found:#}")) }
+    });
+    assert_eq!(code, Some(0));
 }
 
 #[test]
@@ -163,10 +160,7 @@ fn unknown_signer_request() -> String {
 #[test]
 fn check_reports_problems() {
     let place = place();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.args(["--feature-gates", "PodCertificateRequest=false"]);
-    let Ok(server) = place.launch(command) else { panic!("it does not start") };
-    let admin = Kubectl::with_server(server);
+    let admin = Kubectl::with_server(place.start_with(["--feature-gates", "PodCertificateRequest=false"]));
     let data = admin.server.place().data();
     let output = windlass(&admin, &["signer", "list", "--data-dir", "data"]).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();

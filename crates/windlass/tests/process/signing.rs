@@ -4,8 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,9 +16,10 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use serde_json::Value;
 use time::OffsetDateTime;
 use windlass_pki::{CertificateAuthority, Validity};
+use windlass_testkit::{retry, wait_for};
 
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestDataDir};
+use crate::server::TestDataDir;
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -70,15 +69,14 @@ impl OpensslRequest {
 
     /// Waits until the request matches.
     fn wait_for_request(&self, admin: &Kubectl, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let started = Instant::now();
-        loop {
+        retry(|| {
             let request = admin.json(&["get", "csr", &self.name]);
             if wanted(&request) {
-                return request;
+                Ok(request)
+            } else {
+                Err(format!("{} is not {what}: {request}", self.name))
             }
-            assert!(started.elapsed() < PATIENCE, "{} is not {what}: {request}", self.name);
-            thread::sleep(Duration::from_millis(20));
-        }
+        })
     }
 
     /// Waits for the certificate and stores it.
@@ -255,11 +253,7 @@ fn allow_node_bootstrap(admin: &Kubectl) -> Kubectl {
 
 #[test]
 fn a_node_joins_renews_and_serves() {
-    let place = TestDataDir::new();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.arg("--approve-kubelet-serving");
-    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
-    let admin = Kubectl::with_server(server);
+    let admin = Kubectl::with_server(TestDataDir::new().start_with(["--approve-kubelet-serving"]));
     let joining = allow_node_bootstrap(&admin);
     let (folder, subject) = (folder(&admin), "/O=system:nodes/CN=system:node:n1");
 
@@ -300,7 +294,7 @@ fn a_node_joins_renews_and_serves() {
     let names = Some("DNS:n1.example,DNS:elsewhere.example,IP:192.0.2.1");
     let foreign = OpensslRequest::new(folder, "foreign", subject, names);
     foreign.send(&node, KUBELET_SERVING, "digital signature, server auth");
-    mismatch_is_told(&admin, &foreign);
+    mismatch_is_reported(&admin, &foreign);
     // A user may still approve it.
     admin.ok(&["certificate", "approve", "foreign"]);
     foreign.issued(&admin);
@@ -312,9 +306,7 @@ fn a_node_joins_renews_and_serves() {
 #[test]
 fn a_node_cannot_impersonate_the_api_server() {
     let place = TestDataDir::new();
-    let mut command = place.up_command("127.0.0.1:0");
-    command.args(["--approve-kubelet-serving", "--tls-san=api.example,192.0.2.9"]);
-    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
+    let server = place.start_with(["--approve-kubelet-serving", "--tls-san=api.example,192.0.2.9"]);
     let data = server.place().data();
     let admin = Kubectl::with_server(server);
     let (folder, subject) = (folder(&admin), "/O=system:nodes/CN=system:node:n1");
@@ -369,7 +361,7 @@ fn a_node_cannot_impersonate_the_api_server() {
 
 /// Asserts that a request with a name that does not belong to the node stays pending, and that the
 /// reason is shown to users.
-fn mismatch_is_told(admin: &Kubectl, asked: &OpensslRequest) {
+fn mismatch_is_reported(admin: &Kubectl, asked: &OpensslRequest) {
     let delayed = "windlass.dev/ApprovalDelayed";
     let request = asked.wait_for_request(admin, "put off", |request| condition(request, delayed).is_some());
     let told = condition(&request, delayed).unwrap();
@@ -377,12 +369,8 @@ fn mismatch_is_told(admin: &Kubectl, asked: &OpensslRequest) {
     assert!(told["message"].as_str().unwrap().contains("\"elsewhere.example\""), "{told}");
     assert!(condition(&request, "Denied").is_none() && condition(&request, "Approved").is_none());
     assert!(admin.ok(&["get", "csr", &asked.name]).contains("Pending"));
-    let started = Instant::now();
-    loop {
+    wait_for("no event", || {
         let described = admin.ok(&["describe", "csr", &asked.name]);
-        if described.contains("AddressMismatch") && described.contains("elsewhere.example") {
-            break;
-        }
-        assert!(started.elapsed() < PATIENCE, "no event in\n{described}");
-    }
+        described.contains("AddressMismatch") && described.contains("elsewhere.example")
+    });
 }

@@ -7,14 +7,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
 
 use hyper::Method;
 use serde_json::{Value, json};
 use windlass_testkit::HttpClient;
 use windlass_testkit::etcd::EtcdCluster;
 
-use crate::controllers::{ControllersProcess, REQUESTS, kubeconfig, node_request, server, signing_flags};
+use crate::controllers::{
+    REQUESTS, kubeconfig, node_request, server, signing_flags, start_controllers, wait_for_certificate,
+};
 use crate::server::{ADMIN_TOKEN, PATIENCE, TestDataDir, TestServer};
 
 const CONFIG_MAPS: &str = "/api/v1/namespaces/moving/configmaps";
@@ -166,14 +167,7 @@ async fn populate(http: &HttpClient) {
 /// Requests a certificate, and waits until the controllers have issued it.
 async fn certificate(http: &HttpClient, name: &str) {
     create(http, REQUESTS, node_request(name)).await;
-    let begun = Instant::now();
-    loop {
-        let request = get(http, &format!("{REQUESTS}/{name}")).await;
-        if request["status"]["certificate"].is_string() {
-            return;
-        }
-        assert!(begun.elapsed() < PATIENCE, "no certificate: {request}");
-    }
+    wait_for_certificate(http, name, PATIENCE).await;
 }
 
 /// A watch from a revision before the migration gets 410 and must relist.
@@ -223,7 +217,7 @@ async fn to_etcd_and_back() {
     let refused = fails(on_etcd("import", &etcd, &there));
     assert!(refused.contains("is not empty"), "{refused}");
     let admin = kubeconfig(&replica, "mover", ADMIN_TOKEN);
-    let controllers = ControllersProcess::start(&replica, &admin, "moved", signing_flags(&replica));
+    let controllers = start_controllers(&replica, &admin, "moved", signing_flags(&replica));
     certificate(&http, "after").await;
     drop(controllers);
 

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::Method;
 use tokio::task::JoinSet;
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, retry_async, wait_for_async};
 
 use crate::controllers::{REQUESTS, node_request};
 use crate::server::PATIENCE;
@@ -58,11 +58,7 @@ impl IssuanceTraffic {
 
     /// Waits until the observed certificates match.
     pub async fn wait_until(&self, otherwise: &str, good: impl Fn(&IssuedByRequest) -> bool) {
-        let started = Instant::now();
-        while !good(&self.observed()) {
-            assert!(started.elapsed() < PATIENCE, "{otherwise}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        wait_for_async(otherwise, async || good(&self.observed())).await;
     }
 
     /// Stops the clients and waits for missing certificates. Returns all observed ones, including
@@ -71,20 +67,15 @@ impl IssuanceTraffic {
         self.stop.store(true, Relaxed);
         let asking = std::mem::take(&mut self.asking);
         let asked: Vec<String> = asking.join_all().await.into_iter().flatten().collect();
-        let started = Instant::now();
-        loop {
-            let missing: Vec<&String> = {
-                let seen = self.observed();
-                asked.iter().filter(|name| !seen.contains_key(*name)).collect()
-            };
-            if missing.is_empty() {
-                break;
-            }
-            assert!(started.elapsed() < PATIENCE, "without a certificate: {missing:?}");
-            assert!(self.watching.try_join_next().is_none(), "the watch failed");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        self.watching.shutdown().await;
+        let mut watching = std::mem::take(&mut self.watching);
+        retry_async(PATIENCE, async || {
+            assert!(watching.try_join_next().is_none(), "the watch failed");
+            let seen = self.observed();
+            let missing: Vec<&String> = asked.iter().filter(|name| !seen.contains_key(*name)).collect();
+            if missing.is_empty() { Ok(()) } else { Err(format!("without a certificate: {missing:?}")) }
+        })
+        .await;
+        watching.shutdown().await;
         std::mem::take(&mut *self.observed())
     }
 }

@@ -101,7 +101,7 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     let roots = items.iter().find(|item| item["name"] == "roots").unwrap();
     assert_eq!((&roots["nodes"], &roots["digest"]), (&json!(2), &json!(digest(&new))));
     let yaml: Value = serde_saphyr::from_str(&trust_status(&admin, 1, &["roots", "-o", "yaml"]).0).unwrap();
-    assert_eq!(yaml["lacking"][0]["node"], "n2");
+    assert_eq!(yaml["outdated"][0]["nodeName"], "n2");
     assert_eq!(trust_status(&admin, 0, &["--signer", "example.com/none"]).0, "");
     let (_, err) = trust_status(&admin, 1, &["roots", "--wait", "--timeout", "1s"]);
     let timed_out = "timed out after 1s: 1 of 2 nodes have it; 1 node lacks it";
@@ -151,8 +151,9 @@ fn blocked_and_silent_nodes_do_not_have_it() {
     let why = "no bundle matches signerName=example.com/web, labelSelector set=lvie";
     assert!(out.contains(why), "{out}");
     let document: Value = serde_json::from_str(&trust_status(&admin, 1, &[name, "-o", "json"]).0).unwrap();
-    let (nodes, lacking) = (&document["nodes"], &document["lacking"][0]);
-    assert_eq!((nodes, &lacking["state"]), (&json!(2), &json!("blocked")));
+    let (nodes, outdated) = (&document["nodes"], &document["outdated"][0]);
+    assert_eq!((nodes, &outdated["state"]), (&json!(2), &json!("Blocked")));
+    assert_eq!(outdated["volumes"][0]["content"], json!({"type": "Unknown"}));
     apply(&with("n2", select("example.com/wbe", "live"), 1));
     let (out, _) = trust_status(&admin, 1, &[name]);
     assert!(out.contains("no bundle matches signerName=example.com/wbe"), "{out}");
@@ -185,7 +186,7 @@ fn blocked_and_silent_nodes_do_not_have_it() {
 }
 
 #[test]
-fn it_says_who_still_has_what_is_gone() {
+fn it_lists_nodes_that_still_have_a_deleted_bundle() {
     let admin = Kubectl::new();
     let apply = |text: &str| admin.ok_with(text, &["apply", "-f", "-"]);
     let text = anchors("ca-p256.pem");
@@ -239,7 +240,7 @@ fn kubectl_knows_the_kind() {
     }
     assert_eq!(admin.json(&["get", "ntr", "n1"])["status"], good["status"]);
     let explained = admin.ok(&["explain", "nodetrust.status.sources"]);
-    for words in ["GROUP:      windlass.dev", "labelSelector", "Why these volumes do not have"] {
+    for words in ["GROUP:      windlass.dev", "labelSelector", "Reason why the volumes"] {
         assert!(explained.contains(words), "{words} in\n{explained}");
     }
     let mut bad = good.clone();
@@ -254,7 +255,7 @@ fn kubectl_knows_the_kind() {
 }
 
 #[test]
-fn a_report_goes_with_its_node() {
+fn a_report_is_deleted_with_its_node() {
     let admin = Kubectl::new();
     admin.ok_with(&node("n1"), &["create", "-f", "-"]);
     let uid = admin.json(&["get", "node", "n1"])["metadata"]["uid"].clone();
@@ -270,9 +271,7 @@ fn a_report_goes_with_its_node() {
 async fn thousands_of_nodes_are_streamed() {
     let place = TestDataDir::new();
     let log = place.path().join("audit.log");
-    let mut command = place.up_command("127.0.0.1:0");
-    command.arg("--audit-log-path").arg(&log);
-    let Ok(server) = place.launch(command) else { panic!("it did not start") };
+    let server = place.start_with(["--audit-log-path".as_ref(), log.as_os_str()]);
     let text = anchors("ca-p256.pem");
     let mut connection = server.http().connect().await.unwrap();
     for number in 0..2000 {

@@ -8,11 +8,10 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, MAPS as CONFIG_MAPS};
 
 use crate::server::{ADMIN_TOKEN, TestServer};
 
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const OBJECTS: usize = 150;
 const OBJECT_BYTES: usize = 15_000;
 /// Number of unread responses on one connection.

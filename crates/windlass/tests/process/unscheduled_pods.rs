@@ -1,20 +1,9 @@
 //! Unscheduled pods, as kubectl shows them.
 
-use std::thread;
-use std::time::{Duration, Instant};
-
 use serde_json::json;
+use windlass_testkit::wait_for;
 
 use crate::kubectl::Kubectl;
-use crate::server::PATIENCE;
-
-fn wait_until(what: &str, good: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !good() {
-        assert!(started.elapsed() < PATIENCE, "{what}");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
 
 fn create_pod(admin: &Kubectl, name: &str) {
     let containers = json!([{"name": "c", "image": "i"}]);
@@ -26,7 +15,7 @@ fn create_pod(admin: &Kubectl, name: &str) {
 #[test]
 fn a_pending_pod_says_that_no_scheduler_runs() {
     let admin = Kubectl::new();
-    wait_until("no service account", || {
+    wait_for("no service account", || {
         admin.ok(&["get", "serviceaccounts", "-o", "name"]).contains("/default")
     });
     // While a scheduler holds its lease, the pod is left to it.
@@ -36,14 +25,14 @@ fn a_pending_pod_says_that_no_scheduler_runs() {
     admin.ok_with(&lease.to_string(), &["create", "-f", "-"]);
     create_pod(&admin, "a");
     let examined = "windlass_controller_reconciles_total{name=\"unscheduled_pod\",result=\"done\"} 1";
-    wait_until("the pod is not examined", || {
+    wait_for("the pod is not examined", || {
         admin.ok(&["get", "--raw", "/metrics"]).lines().any(|line| line == examined)
     });
     assert!(!admin.ok(&["describe", "pod", "a"]).contains("NotScheduled"));
 
     admin.ok(&["delete", "lease", "kube-scheduler", "-n", "kube-system"]);
     create_pod(&admin, "b");
-    wait_until("it is not explained", || {
+    wait_for("it is not explained", || {
         let said = admin.ok(&["describe", "pod", "b"]);
         said.contains("NotScheduled") && said.contains("no scheduler is running")
     });

@@ -18,11 +18,11 @@ use crate::commands::api_client;
 /// Page size of list requests.
 const PAGE: u32 = 500;
 
-/// A Bundle, its targets and the namespaces of the cluster.
+/// A Bundle, its targets and the namespaces to check.
 #[derive(Debug, Default)]
 pub struct BundleSnapshot {
     pub bundle: Bundle,
-    /// Metadata of all namespaces, by name; used to evaluate namespace selectors.
+    /// Metadata of the namespaces to check, by name; used to evaluate namespace selectors.
     pub namespaces: BTreeMap<String, ObjectMeta>,
     /// Objects labelled as its targets, and the expected ClusterTrustBundle, by kind, namespace and
     /// name.
@@ -35,14 +35,10 @@ pub struct BundleSnapshot {
 
 type ObjectMetadata = PartialObjectMeta<DynamicObject>;
 
-/// Fetches the Bundle, all namespaces and the targets; fails if the Bundle does not exist.
-pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapshot> {
+/// Fetches the Bundle and its targets in one namespace or in all; fails if the Bundle or the namespace does not exist.
+pub async fn fetch_snapshot(client: &Client, name: &str, namespace: Option<&str>) -> Result<BundleSnapshot> {
     let bundle = bundle(client, name).await?;
-    let namespaces = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
-    let namespaces = match list_metadata(namespaces, ListParams::default()).await? {
-        Ok(all) => all.into_iter().map(|found| (found.name_any(), found.metadata)).collect(),
-        Err(error) => return Err(api_client::explain(error)),
-    };
+    let namespaces = namespaces(client, namespace).await?;
     let mut seen = BundleSnapshot { bundle, namespaces, ..BundleSnapshot::default() };
     let resources = [
         (TargetKind::ConfigMap, ApiResource::erase::<ConfigMap>(&())),
@@ -50,7 +46,11 @@ pub async fn fetch_snapshot(client: &Client, name: &str) -> Result<BundleSnapsho
     ];
     for (kind, resource) in resources {
         let labelled = ListParams::default().labels(&format!("{BUNDLE_LABEL}={name}"));
-        seen.add_targets(kind, list_metadata(Api::all_with(client.clone(), &resource), labelled).await?)?;
+        let api = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        seen.add_targets(kind, list_metadata(api, labelled).await?)?;
     }
     let target = seen.bundle.spec.target.as_ref();
     let anchors = target.and_then(|target| target.cluster_trust_bundle.as_ref());
@@ -80,6 +80,20 @@ async fn bundle(client: &Client, name: &str) -> Result<Bundle> {
         Some(found) => Ok(Bundle::from_value(&serde_json::to_value(found)?)?),
         None => bail!("Bundle {name:?} not found"),
     }
+}
+
+/// Fetches the metadata of the named namespace, or of all.
+async fn namespaces(client: &Client, name: Option<&str>) -> Result<BTreeMap<String, ObjectMeta>> {
+    let api: Api<ObjectMetadata> = Api::all_with(client.clone(), &ApiResource::erase::<Namespace>(&()));
+    let found = match name {
+        Some(name) => match api_client::with_timeout(api.get_opt(name)).await? {
+            Ok(None) => bail!("namespace {name:?} not found"),
+            found => found.map(|found| found.into_iter().collect()),
+        },
+        None => list_metadata(api, ListParams::default()).await?,
+    };
+    let found: Vec<ObjectMetadata> = found.map_err(api_client::explain)?;
+    Ok(found.into_iter().map(|found| (found.name_any(), found.metadata)).collect())
 }
 
 async fn list_metadata(

@@ -99,7 +99,7 @@ impl BundleStatusReport {
         verdict.check_status(bundle.metadata.generation);
         verdict.check_expiry(&pool, now);
         match NamespaceFilter::new(bundle.spec.target.as_ref(), []) {
-            Ok(reach) => verdict.check_targets(seen, &pool, &reach),
+            Ok(namespace_filter) => verdict.check_targets(seen, &pool, &namespace_filter),
             Err(error) => verdict.problems.push(format!("spec.target.namespaceSelector: {error}")),
         }
         for (kind, why) in &seen.unseen {
@@ -146,7 +146,12 @@ impl BundleStatusReport {
         }
     }
 
-    fn check_targets(&mut self, seen: &BundleSnapshot, pool: &CertificateSet, reach: &NamespaceFilter) {
+    fn check_targets(
+        &mut self,
+        seen: &BundleSnapshot,
+        pool: &CertificateSet,
+        namespace_filter: &NamespaceFilter,
+    ) {
         let desired = desired_targets(&seen.bundle, pool);
         // Controllers may be restricted to certain namespaces, which only their condition message
         // reveals.
@@ -168,7 +173,8 @@ impl BundleStatusReport {
             }
             for (name, metadata) in &seen.namespaces {
                 let labels = metadata.labels.clone().unwrap_or_default();
-                let place = reach.match_namespace(name, &labels, metadata.deletion_timestamp.is_some());
+                let place =
+                    namespace_filter.match_namespace(name, &labels, metadata.deletion_timestamp.is_some());
                 let there = seen.targets.contains_key(&(each.kind, name.clone(), each.name.clone()));
                 if place == NamespaceMatch::Inside && (there || !some_only) {
                     wanted.push((each, name.as_str()));

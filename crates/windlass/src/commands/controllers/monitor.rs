@@ -9,33 +9,23 @@ use tokio::task::JoinSet;
 use windlass_node::serving::{self, ServingTransport};
 use windlass_runtime::metrics::MetricsRegistry;
 
-use crate::expiry::ExpiryMonitor;
-
 /// Serves until the returned guard is dropped.
-pub async fn serve(
-    address: SocketAddr,
-    metrics: MetricsRegistry,
-    expiry: Arc<ExpiryMonitor>,
-) -> std::io::Result<JoinSet<()>> {
+pub async fn serve(address: SocketAddr, metrics: MetricsRegistry) -> std::io::Result<JoinSet<()>> {
     let listener = TcpListener::bind(address).await?;
     tracing::info!(address = %listener.local_addr()?, "serving metrics");
     let mut serving = JoinSet::new();
     serving.spawn(serving::serve(
         listener,
         ServingTransport::Plain,
-        Arc::new(move |path: &str| page(path, &metrics, &expiry)),
+        Arc::new(move |path: &str| page(path, &metrics)),
     ));
     Ok(serving)
 }
 
-fn page(path: &str, metrics: &MetricsRegistry, expiry: &ExpiryMonitor) -> Option<(StatusCode, String)> {
+fn page(path: &str, metrics: &MetricsRegistry) -> Option<(StatusCode, String)> {
     match path {
         "/healthz" => Some((StatusCode::OK, "ok".to_owned())),
-        "/metrics" => {
-            let mut text = metrics.encode();
-            expiry.metrics(&mut text);
-            Some((StatusCode::OK, text))
-        }
+        "/metrics" => Some((StatusCode::OK, metrics.encode())),
         _ => None,
     }
 }

@@ -3,45 +3,90 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde_json::{Value, json};
 use windlass_api::schema::{MergeStrategy, ObjectType, Schema, ValueShape};
-use windlass_server::{BUNDLES_KIND, Kind, NODETRUSTS_KIND};
+use windlass_server::{
+    BUNDLES_KIND, Kind, LEDGER_SEGMENTS_KIND, NODETRUSTS_KIND, REVOCATION_LISTS_KIND, REVOCATIONS_KIND,
+    SIGNERS_KIND,
+};
 
 use super::*;
 
-const NODE_TRUST: &str = include_str!("../../../../../deploy/nodetrust-crd.yaml");
-const BUNDLE: &str = include_str!("../../../../../deploy/bundle-crd.yaml");
 const RBAC: &str = include_str!("../../../../../deploy/nodetrust-rbac.yaml");
 
+const ALL: [(CustomResource, windlass_api::custom_resource::CustomResource, &Kind); 6] = [
+    (CustomResource::NodeTrusts, node_trust::RESOURCE, &NODETRUSTS_KIND),
+    (CustomResource::Bundles, trust_bundle::RESOURCE, &BUNDLES_KIND),
+    (CustomResource::Signers, signer::RESOURCE, &SIGNERS_KIND),
+    (CustomResource::LedgerSegments, ledger_segment::RESOURCE, &LEDGER_SEGMENTS_KIND),
+    (CustomResource::CertificateRevocations, revocation::RESOURCE, &REVOCATIONS_KIND),
+    (CustomResource::CertificateRevocationLists, revocation::LIST_RESOURCE, &REVOCATION_LISTS_KIND),
+];
+
+/// Parses the first document, which is the definition.
+fn parse(crd: CustomResource) -> Value {
+    let text = text(&[crd]).unwrap();
+    serde_saphyr::from_str(text.split("---\n").next().unwrap()).unwrap()
+}
+
 #[test]
-fn the_files_are_what_the_schema_defines() {
-    for (crd, file) in [(CustomResource::NodeTrusts, NODE_TRUST), (CustomResource::Bundles, BUNDLE)] {
-        let text = text(&[crd]).unwrap();
-        assert_eq!(file, text, "the file in deploy/ should be:\n{text}");
-    }
-    let both = format!("{NODE_TRUST}---\n{BUNDLE}");
-    assert_eq!(text(&[]).unwrap(), both);
+fn without_names_all_are_printed_and_the_order_is_stable() {
+    let all = ALL.map(|(crd, _, _)| text(&[crd]).unwrap());
+    assert_eq!(text(&[]).unwrap(), all.join("---\n"));
+    let both = format!("{}---\n{}", all[0], all[1]);
     assert_eq!(text(&[CustomResource::Bundles, CustomResource::NodeTrusts]).unwrap(), both);
 }
 
 #[test]
-fn the_files_are_yaml_with_the_same_content() {
-    for (file, resource) in [(NODE_TRUST, node_trust::RESOURCE), (BUNDLE, trust_bundle::RESOURCE)] {
-        let read: Value = serde_saphyr::from_str(file).unwrap();
-        assert_eq!(read, resource.definition());
+fn the_text_is_yaml_with_the_content_of_the_definition() {
+    for (crd, resource, _) in ALL {
+        assert_eq!(parse(crd), resource.definition());
+    }
+}
+
+/// Without the policies, whoever may write Signers or revocations could act for every signer.
+#[test]
+fn signers_and_revocations_come_with_their_policies() {
+    for (crd, plural, operations, verbs) in [
+        (CustomResource::Signers, "signers", json!(["CREATE", "UPDATE", "DELETE"]), &["sign", "attest"][..]),
+        (
+            CustomResource::CertificateRevocations,
+            "certificaterevocations",
+            json!(["CREATE", "DELETE"]),
+            &["sign"],
+        ),
+    ] {
+        let manifest = text(&[crd]).unwrap();
+        let documents: Vec<Value> =
+            manifest.split("---\n").map(|text| serde_saphyr::from_str(text).unwrap()).collect();
+        let [_, policy, binding] = &documents[..] else { panic!("{plural}") };
+        assert_eq!(policy["kind"], "ValidatingAdmissionPolicy");
+        assert_eq!(binding["kind"], "ValidatingAdmissionPolicyBinding");
+        assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
+        assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
+        assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+        let rule = &policy["spec"]["matchConstraints"]["resourceRules"][0];
+        assert_eq!((&rule["operations"], &rule["resources"]), (&operations, &json!([plural])));
+        let validations = policy["spec"]["validations"].as_array().unwrap();
+        assert_eq!(validations.len(), verbs.len());
+        for (validation, verb) in validations.iter().zip(verbs) {
+            let check = format!("check('{verb}').allowed()");
+            assert_eq!(validation["expression"].as_str().unwrap().matches(&check).count(), 2);
+        }
     }
 }
 
 #[test]
 fn the_custom_resources_are_what_the_server_serves() {
-    check_kind(NODE_TRUST, &NODETRUSTS_KIND);
-    check_kind(BUNDLE, &BUNDLES_KIND);
+    for (crd, _, kind) in ALL {
+        check_kind(crd, kind);
+    }
 }
 
-fn check_kind(file: &str, kind: &Kind) {
-    let crd: Value = serde_saphyr::from_str(file).unwrap();
+fn check_kind(crd: CustomResource, kind: &Kind) {
+    let crd = parse(crd);
     let (spec, served) = (&crd["spec"], &kind.served[0]);
     assert_eq!(crd["metadata"]["name"], format!("{}.{}", kind.plural, served.group));
     assert_eq!((&spec["group"], &spec["scope"]), (&json!(served.group), &json!("Cluster")));
-    let mut names = json!({"kind": kind.name, "listKind": format!("{}List", kind.name),
+    let mut names = json!({"kind": kind.name, "listKind": kind.list_kind(),
         "plural": kind.plural, "singular": kind.singular});
     if !kind.short_names.is_empty() {
         names["shortNames"] = json!(kind.short_names);
@@ -59,7 +104,10 @@ fn check_kind(file: &str, kind: &Kind) {
         assert_eq!(defined["name"], ours.name);
         // A column without a description is one that the server describes as for its own kinds.
         if let Some(description) = defined.get("description") {
-            assert_eq!((&defined["type"], description), (&json!(ours.kind), &json!(ours.description)));
+            assert_eq!(
+                (&defined["type"], description),
+                (&json!(ours.kind), &json!(ours.description.unwrap()))
+            );
         }
     }
     assert_eq!(columns.len(), ours.count());
@@ -90,7 +138,8 @@ fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
         if let Some(default) = property.get("default") {
             assert_eq!(Some(default), field.default.as_ref(), "{at}");
         }
-        let values = property["enum"].as_array().into_iter().flatten();
+        let owner = if matches!(field.shape, ValueShape::List(_)) { &property["items"] } else { property };
+        let values = owner["enum"].as_array().into_iter().flatten();
         let values = values.map(|value| value.as_str().unwrap()).collect::<Vec<_>>();
         assert_eq!(values, field.one_of, "{at}");
         if matches!(field.shape, ValueShape::List(_)) {
@@ -112,6 +161,8 @@ fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str) {
         ValueShape::String => ("string", None),
         ValueShape::Time => ("string", Some("date-time")),
         ValueShape::Bool => ("boolean", None),
+        ValueShape::Float => ("number", Some("double")),
+        ValueShape::Bytes => ("string", Some("byte")),
         ValueShape::Int32 => ("integer", Some("int32")),
         ValueShape::Int64 => ("integer", Some("int64")),
         ValueShape::List(of) => {
@@ -139,7 +190,7 @@ fn value(schema: &Schema, shape: &ValueShape, custom: &Value, at: &str) {
 /// these limits.
 #[test]
 fn the_limits_are_the_same() {
-    let crd: Value = serde_saphyr::from_str(NODE_TRUST).unwrap();
+    let crd = parse(CustomResource::NodeTrusts);
     let status = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
     let sources = &status["properties"]["sources"];
     let source = &sources["items"]["properties"];

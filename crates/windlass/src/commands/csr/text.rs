@@ -113,23 +113,23 @@ pub fn show(view: &CsrView, request: &CsrObject, format: Option<OutputFormat>) -
 
 /// Accumulates aligned `label: value` lines of a description.
 #[derive(Default)]
-struct DescriptionWriter(String);
+pub struct DescriptionWriter(pub String);
 
 impl DescriptionWriter {
-    fn heading(&mut self, heading: &str) {
+    pub fn heading(&mut self, heading: &str) {
         self.0.push_str(&format!("\n{heading}\n"));
     }
 
-    fn line(&mut self, line: &str) {
+    pub fn line(&mut self, line: &str) {
         self.0.push_str(&format!("  {line}\n"));
     }
 
-    fn field(&mut self, label: &str, value: String) {
+    pub fn field(&mut self, label: &str, value: String) {
         let label = format!("{label}:");
         self.0.push_str(&format!("  {label:<20} {value}\n"));
     }
 
-    fn list(&mut self, label: &str, values: &[String]) {
+    pub fn list(&mut self, label: &str, values: &[String]) {
         if !values.is_empty() {
             self.field(label, words(values));
         }

@@ -11,7 +11,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use windlass_api::age::human_duration;
 use windlass_node::status_file::{
-    AgentStatus, CertificateStatus, CurrentCertificateStatus, VolumeCertificate, VolumeProblem,
+    AgentStatus, BlockedVolume, CertificateStatus, CurrentCertificateStatus, VolumeCertificate,
     VolumesStatus, is_running,
 };
 
@@ -48,10 +48,10 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     }
     let client = view.status.certificates.iter().find(|one| one.purpose == "client");
     let held = client
-        .and_then(|client| client.held.as_ref())
-        .ok_or_else(|| anyhow!("node {} has no client certificate", view.status.node))?;
+        .and_then(|client| client.current.as_ref())
+        .ok_or_else(|| anyhow!("node {} has no client certificate", view.status.node_name))?;
     if held.not_after < now {
-        bail!("client certificate of node {} has expired", view.status.node);
+        bail!("client certificate of node {} has expired", view.status.node_name);
     }
     Ok(())
 }
@@ -132,9 +132,9 @@ struct NodeStatusView {
 fn text(view: &NodeStatusView, format: Option<OutputFormat>, now: OffsetDateTime) -> String {
     let status = &view.status;
     if format == Some(OutputFormat::Name) {
-        return format!("node/{}\n", status.node);
+        return format!("node/{}\n", status.node_name);
     }
-    let mut lines = vec![("Node", status.node.clone()), ("Agent", agent(view, now))];
+    let mut lines = vec![("Node", status.node_name.clone()), ("Agent", agent(view, now))];
     for certificate in &status.certificates {
         describe(certificate, now, &mut lines);
     }
@@ -149,8 +149,8 @@ fn text(view: &NodeStatusView, format: Option<OutputFormat>, now: OffsetDateTime
 }
 
 fn agent(view: &NodeStatusView, now: OffsetDateTime) -> String {
-    let process = view.status.process;
-    let since = human_duration((now - view.status.written).whole_seconds().max(0));
+    let process = view.status.pid;
+    let since = human_duration((now - view.status.last_update_time).whole_seconds().max(0));
     match view.running {
         Some(true) => format!("running (process {process}), status written {since} ago"),
         Some(false) => format!("not running; status written {since} ago"),
@@ -163,25 +163,25 @@ fn describe(certificate: &CertificateStatus, now: OffsetDateTime, lines: &mut Ve
         "client" => "Client certificate",
         _ => "Serving certificate",
     };
-    match &certificate.held {
+    match &certificate.current {
         Some(held) => {
             lines.push((name, held_certificate_text(held, now)));
             let names = held.dns_names.iter().chain(&held.ip_addresses).collect::<Vec<_>>();
             if !names.is_empty() {
                 lines.push(("  Names", print::words(&names)));
             }
-            lines.push(("  Renewal", relative_time(held.rotate_at, now)));
-            if let Some(lacking) = &held.lacking {
+            lines.push(("  Renewal", relative_time(held.renewal_time, now)));
+            if let Some(lacking) = &held.missing_names {
                 lines.push(("  Missing", lacking.clone()));
             }
         }
         None => lines.push((name, "none".to_owned())),
     }
     if certificate.activity.state != "Holding" {
-        lines.push(("  Now", certificate.activity.text.clone()));
+        lines.push(("  Now", certificate.activity.message.clone()));
     }
-    if let Some(problem) = &certificate.problem {
-        lines.push(("  Problem", format!("{}: {}", problem.reason, problem.message)));
+    if let Some(error) = &certificate.error {
+        lines.push(("  Error", format!("{}: {}", error.reason, error.message)));
     }
     lines.extend(certificate.warnings.iter().map(|warning| ("  Warning", warning.clone())));
 }
@@ -200,8 +200,8 @@ fn validity(not_after: OffsetDateTime, now: OffsetDateTime) -> String {
 }
 
 fn server(status: &AgentStatus) -> String {
-    let server = &status.server;
-    let mut text = match (server.registered, server.kubelet) {
+    let server = &status.registration;
+    let mut text = match (server.registered, server.kubelet_reports) {
         (false, _) => "not registered".to_owned(),
         (true, false) => "registered".to_owned(),
         (true, true) => "registered; a kubelet reports the status".to_owned(),
@@ -209,16 +209,16 @@ fn server(status: &AgentStatus) -> String {
     if !server.addresses.is_empty() {
         text.push_str(&format!(" with {}", print::words(&server.addresses)));
     }
-    if let Some(problem) = &server.problem {
-        text.push_str(&format!("; last problem: {problem}"));
+    if let Some(error) = &server.error {
+        text.push_str(&format!("; last error: {error}"));
     }
     text
 }
 
 fn volumes(volumes: &VolumesStatus, now: OffsetDateTime, lines: &mut Vec<(&str, String)>) {
-    let VolumesStatus { file_problem, ready, blocked, pending, problems, .. } = volumes;
-    if let Some(problem) = file_problem {
-        lines.push(("Projections", format!("current file rejected: {problem}")));
+    let VolumesStatus { projections_error, ready, blocked, pending, blocked_volumes, .. } = volumes;
+    if let Some(error) = projections_error {
+        lines.push(("Projections", format!("current file rejected: {error}")));
     }
     let counts = [(*ready, "ready"), (*blocked, "blocked"), (*pending, "pending")];
     let counts = counts.iter().filter(|(count, _)| *count > 0);
@@ -227,12 +227,12 @@ fn volumes(volumes: &VolumesStatus, now: OffsetDateTime, lines: &mut Vec<(&str, 
         return;
     }
     lines.push(("Volumes", counts.join(", ")));
-    for VolumeProblem { volume, ready, message } in problems {
-        let keeps = if *ready { " (has outdated files)" } else { "" };
-        lines.push(("  Problem", format!("{volume}{keeps}: {message}")));
+    for BlockedVolume { volume, stale, message } in blocked_volumes {
+        let keeps = if *stale { " (has outdated files)" } else { "" };
+        lines.push(("  Blocked", format!("{volume}{keeps}: {message}")));
     }
-    if *blocked > problems.len() {
-        lines.push(("", format!("and {} more", blocked - problems.len())));
+    if *blocked > blocked_volumes.len() {
+        lines.push(("", format!("and {} more", blocked - blocked_volumes.len())));
     }
     let certificates = volumes.certificates.iter();
     lines.extend(certificates.map(|one| ("  Certificate", certificate_text(one, now))));
@@ -242,12 +242,12 @@ fn volumes(volumes: &VolumesStatus, now: OffsetDateTime, lines: &mut Vec<(&str, 
 }
 
 fn certificate_text(certificate: &VolumeCertificate, now: OffsetDateTime) -> String {
-    let VolumeCertificate { volume, common_name, names, issuer, serial, .. } = certificate;
-    let subject = names.first().filter(|_| common_name.is_empty()).unwrap_or(common_name);
+    let VolumeCertificate { volume, common_name, subject_alt_names, issuer, serial_number, .. } = certificate;
+    let subject = subject_alt_names.first().filter(|_| common_name.is_empty()).unwrap_or(common_name);
     let validity = validity(certificate.not_after, now);
-    let issuer = if issuer.is_empty() { &certificate.signer } else { issuer };
+    let issuer = if issuer.is_empty() { &certificate.signer_name } else { issuer };
     let [subject, issuer] = [subject, issuer].map(|name| print::word(name));
-    format!("{volume}: {subject}, {validity}, issued by {issuer}, serial {serial}")
+    format!("{volume}: {subject}, {validity}, issued by {issuer}, serial {serial_number}")
 }
 
 fn relative_time(time: OffsetDateTime, now: OffsetDateTime) -> String {
@@ -268,7 +268,7 @@ mod tests {
     use clap::Parser as _;
     use time::Duration;
     use time::macros::datetime;
-    use windlass_node::status_file::{ActivityStatus, CertificateProblem, RegistrationStatus};
+    use windlass_node::status_file::{ActivityStatus, CertificateError, RegistrationStatus};
 
     use super::*;
 
@@ -291,12 +291,12 @@ mod tests {
     fn certificate(purpose: &str, held: Option<CurrentCertificateStatus>) -> CertificateStatus {
         CertificateStatus {
             purpose: purpose.into(),
-            signer: "s".into(),
-            held,
-            activity: ActivityStatus { state: "Holding".into(), text: "x".into(), request: None },
-            problem: None,
-            errors: 0,
-            stored: 0,
+            signer_name: "s".into(),
+            current: held,
+            activity: ActivityStatus { state: "Holding".into(), message: "x".into(), request_name: None },
+            error: None,
+            error_count: 0,
+            stored_count: 0,
             warnings: Vec::new(),
         }
     }
@@ -307,22 +307,22 @@ mod tests {
             organizations: vec!["system:nodes".into()],
             dns_names: Vec::new(),
             ip_addresses: Vec::new(),
-            serial: "01".into(),
+            serial_number: "01".into(),
             not_before: not_after - Duration::days(1),
             not_after,
-            rotate_at: not_after - Duration::hours(4),
-            lacking: None,
+            renewal_time: not_after - Duration::hours(4),
+            missing_names: None,
         }
     }
 
     fn in_volume(common_name: &str, hours: i64) -> VolumeCertificate {
         VolumeCertificate {
             volume: "host/web".into(),
-            signer: "example.com/web".into(),
+            signer_name: "example.com/web".into(),
             common_name: common_name.into(),
-            names: vec!["spiffe://x/y".into()],
+            subject_alt_names: vec!["spiffe://x/y".into()],
             issuer: "web CA".into(),
-            serial: "0a1b".into(),
+            serial_number: "0a1b".into(),
             not_before: NOW - Duration::hours(4),
             not_after: NOW + Duration::hours(hours),
         }
@@ -343,12 +343,12 @@ mod tests {
 
     fn write_status(directory: &Path, certificates: &Path) -> AgentStatus {
         let status = AgentStatus {
-            node: "n1".into(),
-            written: NOW,
-            process: 7,
+            node_name: "n1".into(),
+            last_update_time: NOW,
+            pid: 7,
             certificate_directory: certificates.to_owned(),
             certificates: Vec::new(),
-            server: RegistrationStatus::default(),
+            registration: RegistrationStatus::default(),
             volumes: VolumesStatus::default(),
         };
         status.write(directory, &windlass_runtime::durable::FileSystem::default()).unwrap();
@@ -382,36 +382,36 @@ mod tests {
     }
 
     #[test]
-    fn a_person_sees_what_is_held_and_waited_for() {
+    fn the_text_shows_held_certificates_and_pending_requests() {
         let mut serving = certificate("serving", None);
         serving.activity = ActivityStatus {
             state: "Waiting".into(),
-            text: "node-csr-x waits to be approved".into(),
-            request: Some("node-csr-x".into()),
+            message: "node-csr-x waits to be approved".into(),
+            request_name: Some("node-csr-x".into()),
         };
-        serving.problem =
-            Some(CertificateProblem { reason: "NotDecided".into(), message: "nobody\u{1b}[2J cares".into() });
+        serving.error =
+            Some(CertificateError { reason: "NotDecided".into(), message: "nobody\u{1b}[2J cares".into() });
         let status = AgentStatus {
-            node: "n1".into(),
-            written: NOW - Duration::seconds(5),
-            process: 7,
+            node_name: "n1".into(),
+            last_update_time: NOW - Duration::seconds(5),
+            pid: 7,
             certificate_directory: "/pki".into(),
             certificates: vec![
                 certificate("client", Some(held_certificate(NOW + Duration::hours(20)))),
                 serving,
             ],
-            server: RegistrationStatus {
+            registration: RegistrationStatus {
                 registered: true,
                 addresses: vec!["192.0.2.7".into()],
                 ..RegistrationStatus::default()
             },
             volumes: VolumesStatus {
-                file_problem: Some("line 3 is wrong".into()),
+                projections_error: Some("line 3 is wrong".into()),
                 ready: 7,
                 blocked: 2,
-                problems: vec![VolumeProblem {
+                blocked_volumes: vec![BlockedVolume {
                     volume: "default/web/trust".into(),
-                    ready: true,
+                    stale: true,
                     message: "it is gone".into(),
                 }],
                 certificates: vec![in_volume("web.example.com", 20), in_volume("", -1)],
@@ -426,11 +426,11 @@ Client certificate:  system:node:n1, expires 2026-06-02T08:00:00Z (in 20h)
   Renewal:           2026-06-02T04:00:00Z (in 16h)
 Serving certificate: none
   Now:               node-csr-x waits to be approved
-  Problem:           NotDecided: nobody [2J cares
+  Error:             NotDecided: nobody [2J cares
 Server:              registered with 192.0.2.7
 Projections:         current file rejected: line 3 is wrong
 Volumes:             7 ready, 2 blocked
-  Problem:           default/web/trust (has outdated files): it is gone
+  Blocked:           default/web/trust (has outdated files): it is gone
                      and 1 more
   Certificate:       host/web: web.example.com, expires 2026-06-02T08:00:00Z (in 20h), issued by \"web CA\", serial 0a1b
   Certificate:       host/web: spiffe://x/y, EXPIRED 2026-06-01T11:00:00Z (60m ago), issued by \"web CA\", serial 0a1b

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn each_tells_all_six() {
+    fn each_signer_documents_all_six_items() {
         for name in NAMES {
             let document = document(name).unwrap();
             assert!(!document.trust_distribution.is_empty() && !document.ca_bit.is_empty());

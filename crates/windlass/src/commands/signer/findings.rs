@@ -163,9 +163,11 @@ fn check_ca_files(known: &LocalSigner, files: &CaFiles, now: OffsetDateTime) -> 
             found.push(SignerFinding::warning(name, format!("{file} expires in {left}, at {until}")));
         }
         let left = Duration::try_from(left).unwrap_or_default();
-        for (field, longest) in known.longest.iter().filter(|(_, longest)| *longest > left) {
-            let longest = duration(*longest);
-            let message = format!("{field} is {longest}, but {file} expires earlier, at {until}");
+        for (field, max_duration) in
+            known.max_durations.iter().filter(|(_, max_duration)| *max_duration > left)
+        {
+            let max_duration = duration(*max_duration);
+            let message = format!("{field} is {max_duration}, but {file} expires earlier, at {until}");
             found.push(SignerFinding::warning(name, message));
         }
     }
@@ -236,8 +238,8 @@ fn check_requests(facts: &CheckInputs, seen: &ServerSnapshot, now: OffsetDateTim
             waiting.entry(key).or_default().push(asked);
         }
     }
-    let told = waiting.into_values().filter_map(|all| check_pending(facts, seen, &all, now));
-    told.collect()
+    let findings = waiting.into_values().filter_map(|all| check_pending(facts, seen, &all, now));
+    findings.collect()
 }
 
 fn check_pending(

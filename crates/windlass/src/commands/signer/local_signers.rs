@@ -21,7 +21,7 @@ pub struct LocalSigner {
     pub document: SignerDescription,
     pub ca: SignerCa,
     /// Maximum lifetimes of certificates, each with the field that sets it.
-    pub longest: Vec<(&'static str, Duration)>,
+    pub max_durations: Vec<(&'static str, Duration)>,
     /// Name of the ClusterTrustBundle with its anchors.
     pub bundle: Option<String>,
     /// Wildcards that several requesters share, as `field pattern`.
@@ -82,7 +82,7 @@ impl LocalSigner {
         let known = documents.map(|document| Self {
             ca: data.map_or(SignerCa::Elsewhere, |data| own_ca(data, &document.name)),
             document,
-            longest: Vec::new(),
+            max_durations: Vec::new(),
             bundle: None,
             shared_wildcards: Vec::new(),
         });
@@ -98,7 +98,7 @@ impl LocalSigner {
             shared_wildcards: shared.map(|(field, each)| format!("{field} {each}")).collect(),
             document: custom::document(custom),
             ca: SignerCa::from_choice(&custom.ca),
-            longest: requests.into_iter().chain(pods).collect(),
+            max_durations: requests.into_iter().chain(pods).collect(),
             bundle: custom.publish.as_ref().map(|publication| publication.bundle.clone()),
         }
     }

@@ -26,7 +26,7 @@ pub struct ServerSnapshot {
     pub bundles: Vec<SignerBundle>,
     /// Result of listing CertificateSigningRequests of the cluster.
     pub csr_access: ListOutcome,
-    /// Result of listing PodCertificateRequests in all namespaces.
+    /// Result of listing PodCertificateRequests.
     pub pod_request_access: ListOutcome,
     /// Result of listing ClusterTrustBundles; older servers have none.
     pub bundle_access: ListOutcome,
@@ -73,8 +73,12 @@ pub enum SnapshotError {
     Unreachable(String),
 }
 
-/// Lists requests and trust bundles of all signers; a forbidden or missing kind is not an error.
-pub async fn fetch_snapshot(server: &ApiServerArgs) -> Result<ServerSnapshot, SnapshotError> {
+/// Lists requests and trust bundles of all signers, PodCertificateRequests in one namespace if it is named; a forbidden
+/// or missing kind is not an error.
+pub async fn fetch_snapshot(
+    server: &ApiServerArgs,
+    namespace: Option<&str>,
+) -> Result<ServerSnapshot, SnapshotError> {
     let named = server.kubeconfig.is_some()
         || server.context.is_some()
         || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
@@ -85,8 +89,8 @@ pub async fn fetch_snapshot(server: &ApiServerArgs) -> Result<ServerSnapshot, Sn
     let client = api_client::connect(server).await.map_err(unnamed)?;
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let (requests, of_requests) = list_all(&requests).await?;
-    let (pods, of_pods) = list_preferred_version(&client, POD_CERTIFICATE_REQUESTS).await?;
-    let (bundles, of_bundles) = list_preferred_version(&client, CLUSTER_TRUST_BUNDLES).await?;
+    let (pods, of_pods) = list_preferred_version(&client, POD_CERTIFICATE_REQUESTS, namespace).await?;
+    let (bundles, of_bundles) = list_preferred_version(&client, CLUSTER_TRUST_BUNDLES, None).await?;
     let reports = match bundles.iter().filter_map(records).any(|records| is_delivery_pending(&records)) {
         true => list_all(&Api::<DynamicObject>::all_with(client.clone(), &node_trusts())).await?.0,
         false => Vec::new(),
@@ -156,9 +160,13 @@ fn is_delivery_pending(records: &AnchorRecords) -> bool {
 async fn list_preferred_version(
     client: &Client,
     wanted: ApiKind,
+    namespace: Option<&str>,
 ) -> Result<(Vec<DynamicObject>, ListOutcome), SnapshotError> {
     for resource in wanted.resources() {
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
         match list_all(&api).await? {
             (_, ListOutcome::NotServed) => {}
             listed => return Ok(listed),

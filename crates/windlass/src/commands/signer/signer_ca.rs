@@ -101,6 +101,12 @@ impl SignerCa {
             CaConfig::SelfSigned { directory, .. } => {
                 (directory, directory.join(self_signed::CERTIFICATE), directory.join(self_signed::KEY))
             }
+            // Only the controllers read Secrets and tokens.
+            CaConfig::SelfSignedSecret { .. }
+            | CaConfig::Secret { .. }
+            | CaConfig::Pkcs11 { .. }
+            | CaConfig::Issued { .. }
+            | CaConfig::SignersFile => return Self::Elsewhere,
         };
         let missing =
             |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_how_far_it_is_and_how_long_it_takes() {
+    fn reports_progress_and_remaining_time() {
         let state = |step, done, total, seconds| {
             let since = Duration::from_secs(seconds);
             StepProgress { step, done, total, since, before: 1_000 }

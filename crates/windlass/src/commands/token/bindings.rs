@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn another_role_under_the_name_is_left_alone() {
+    fn another_role_of_the_same_name_is_unchanged() {
         let binding = expected_binding(&["a"]);
         for (kind, role) in [("ClusterRole", "cluster-admin"), ("Role", "system:node-bootstrapper")] {
             let mut other = binding.object();

@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_no_use_says_why() {
+    fn an_unusable_token_has_a_reason() {
         let hour = TokenTtl::For(Duration::from_secs(3600));
         for (key, value, problem) in [
             ("expiration", "2026-06-01T13:00:00Z", None),

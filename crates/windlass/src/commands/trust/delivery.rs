@@ -81,26 +81,24 @@ pub struct DeliveryOverview {
 /// A node whose expected bundles are unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct UnreportedNode {
+    #[serde(rename = "nodeName")]
     pub node: String,
     /// Why the report is missing or incomplete.
     pub message: String,
 }
 
 /// Delivery of a bundle to nodes.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Default)]
 pub struct BundleDelivery {
     /// Name of the ClusterTrustBundle that is delivered.
     pub name: String,
     /// Signer of the bundle; may be empty.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub signer: String,
     /// Whether the bundle exists on the server.
     pub exists: bool,
     /// `metadata.generation`; 0 if the bundle does not exist or has none.
     pub generation: i64,
     /// Digest of the anchors in the bundle.
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub digest: String,
     /// Number of trust anchors in the bundle.
     pub certificates: usize,
@@ -114,7 +112,6 @@ pub struct BundleDelivery {
     /// Nodes that have the bundle and should not: it was deleted, or nothing selects it any more.
     pub leftover: Vec<NodeVolumes>,
     /// Nodes that have the bundle in any generation.
-    #[serde(skip)]
     pub carriers: Vec<NodeVolumes>,
 }
 
@@ -122,9 +119,10 @@ pub struct BundleDelivery {
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeVolumes {
+    #[serde(rename = "nodeName")]
     pub node: String,
     /// Time of its last report as RFC 3339.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(rename = "lastReportTime", skip_serializing_if = "String::is_empty")]
     pub reported: String,
     /// Why it lacks the expected content; `None` if it does not.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,7 +133,6 @@ pub struct NodeVolumes {
 
 /// Why a node does not have a bundle. If several reasons apply, the last in this order is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "camelCase")]
 pub enum DeliveryShortfall {
     /// Its volumes have older content or none yet.
     Stale,
@@ -152,10 +149,12 @@ pub enum DeliveryShortfall {
 #[serde(rename_all = "camelCase")]
 pub struct VolumeGroup {
     /// Content of the bundle in these volumes.
+    #[serde(rename = "content")]
     pub carries: CarriedContent,
     /// Volume names as the node reports them; `more` counts the rest.
     pub names: Vec<String>,
     /// Number of volumes that are not named.
+    #[serde(rename = "moreNames")]
     pub more: u32,
     /// Why they lack the expected content; empty if they do not.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -164,7 +163,7 @@ pub struct VolumeGroup {
 
 /// Content of a bundle in volumes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(tag = "type")]
 pub enum CarriedContent {
     /// The report does not say what the volumes hold.
     Unknown,
@@ -457,15 +456,15 @@ impl BundleDelivery {
         }
     }
 
-    /// Describes the progress in one or two words.
+    /// Describes the progress in one word, as JSON states it; text is in lower case.
     pub fn state(&self) -> &'static str {
         match (self.exists, self.nodes) {
-            (false, _) if self.carriers.is_empty() => "absent",
-            (false, _) => "gone",
-            (true, _) if !self.lacking.is_empty() => "incomplete",
-            (true, _) if !self.leftover.is_empty() => "leftover",
-            (true, 0) => "unused",
-            (true, _) => "delivered",
+            (false, _) if self.carriers.is_empty() => "Absent",
+            (false, _) => "Gone",
+            (true, _) if !self.lacking.is_empty() => "Incomplete",
+            (true, _) if !self.leftover.is_empty() => "Leftover",
+            (true, 0) => "Unused",
+            (true, _) => "Delivered",
         }
     }
 
@@ -478,15 +477,23 @@ impl BundleDelivery {
             "generation": self.generation,
             "certificates": self.certificates,
             "nodes": self.nodes,
-            "have": self.have,
-            "lacking": self.lacking.len(),
-            "leftover": self.leftover.len(),
+            "upToDateNodes": self.have,
+            "outdatedNodes": self.lacking.len(),
+            "leftoverNodes": self.leftover.len(),
         });
-        for (field, text) in [("signer", &self.signer), ("digest", &self.digest)] {
+        for (field, text) in [("signerName", &self.signer), ("digest", &self.digest)] {
             if !text.is_empty() {
                 document[field] = json!(text);
             }
         }
+        document
+    }
+
+    /// JSON of the delivery with its per-node lists.
+    pub fn document(&self) -> Value {
+        let mut document = self.summary();
+        document["outdated"] = json!(self.lacking);
+        document["leftover"] = json!(self.leftover);
         document
     }
 }

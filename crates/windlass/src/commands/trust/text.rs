@@ -40,7 +40,7 @@ pub fn list(overview: &DeliveryOverview, format: Option<OutputFormat>, now: Offs
             delivery.nodes.to_string(),
             delivery.have.to_string(),
             delivery.lacking.len().to_string(),
-            delivery.state().to_owned(),
+            delivery.state().to_lowercase(),
         ];
         if wide {
             row.push(delivery.leftover.len().to_string());
@@ -180,7 +180,8 @@ pub fn agentless(nodes: &[String]) -> String {
     format!("no NodeTrust report from {count}: {}{more}", print::words(&few))
 }
 
-fn delivery_summary(delivery: &BundleDelivery) -> String {
+/// Counts the nodes that have a bundle and those that lack it.
+pub fn delivery_summary(delivery: &BundleDelivery) -> String {
     let BundleDelivery { nodes, have, lacking, .. } = delivery;
     let (all, some) = (count_text(*nodes, "node"), with_separators(*have));
     let have = if *nodes == 1 { "has it" } else { "have it" };

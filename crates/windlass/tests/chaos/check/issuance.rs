@@ -40,7 +40,10 @@ pub fn check(history: &ChaosHistory, timeline: &StoreTimeline<'_>, verdict: &mut
             approved |= now_approved;
         }
         if approved && key.starts_with(BY_HAND) && !has_approval(history, key) {
-            verdict.report_violation(ConsistencyRule::IssuedIfApproved, format!("nobody approved {key}"));
+            verdict.report_violation(
+                ConsistencyRule::IssuedIfApproved,
+                format!("{key} was issued without an approval"),
+            );
         }
     }
     if history.rest.is_empty() {

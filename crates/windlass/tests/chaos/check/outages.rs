@@ -23,7 +23,7 @@ pub fn check(history: &ChaosHistory, verdict: &mut CheckResult) {
         let (outage, etcd) = (outage(history, fault), etcd_outage(history, fault));
         if fault.leader_change && outage > BOUND.max(etcd + AFTER_ETCD) {
             let what = format!(
-                "{} at {}: nobody could write for {outage:?}; etcd itself was away for {etcd:?}",
+                "{} at {}: no write succeeded for {outage:?}; etcd itself was unavailable for {etcd:?}",
                 fault.name, fault.start
             );
             verdict.report_violation(ConsistencyRule::Available, what);

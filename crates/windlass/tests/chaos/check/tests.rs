@@ -196,7 +196,7 @@ const WRITES: &[ViolationCase] = &[
     ("an acknowledged write is stored as something else", ConsistencyRule::AcknowledgedIsStored, |h| {
         h.operations[UPDATED].request = update(A, "zwei", 2);
     }),
-    ("two were told the same revision", ConsistencyRule::AcknowledgedIsStored, |h| {
+    ("two writes got the same revision", ConsistencyRule::AcknowledgedIsStored, |h| {
         let twice = h.operations[UPDATED].clone();
         h.operations.push(twice);
     }),
@@ -210,14 +210,14 @@ const WRITES: &[ViolationCase] = &[
     ("a refused write is stored", ConsistencyRule::RefusedIsNotStored, |h| {
         h.operations[LOST].outcome = refused();
     }),
-    ("a value that nobody wrote is stored", ConsistencyRule::StoredWasAskedFor, |h| {
+    ("a value that was never written is stored", ConsistencyRule::StoredWasAskedFor, |h| {
         h.changes.push(change(12, B, Some("nobody")));
     }),
     ("a write is stored twice, and so an object comes back", ConsistencyRule::StoredWasAskedFor, |h| {
         h.changes.insert(4, change(8, B, None));
         h.changes.push(change(12, B, Some("three")));
     }),
-    ("a deletion that nobody asked for", ConsistencyRule::StoredWasAskedFor, |h| {
+    ("a deletion that was never requested", ConsistencyRule::StoredWasAskedFor, |h| {
         h.changes.push(change(12, B, None));
     }),
     ("an update overwrites what it did not know", ConsistencyRule::ConditionsHold, |h| {
@@ -237,7 +237,7 @@ const WRITES: &[ViolationCase] = &[
 ];
 
 const READS: &[ViolationCase] = &[
-    ("a read of a value that nobody wrote", ConsistencyRule::ReadsAreTrue, |h| {
+    ("a read of a value that was never written", ConsistencyRule::ReadsAreTrue, |h| {
         h.operations[FRESH].outcome = found_outcome(7, "fünf");
     }),
     ("a read of a version that was not there", ConsistencyRule::ReadsAreTrue, |h| {
@@ -331,7 +331,7 @@ const WATCHES: &[ViolationCase] = &[
     }),
     ("ended before the end", ConsistencyRule::WatchResumed, |h| h.watches[1].told.clear()),
     ("never resumed after 410", ConsistencyRule::WatchResumed, |h| h.watches[1].end = WatchEnd::Gone),
-    ("told before it was asked for", ConsistencyRule::NothingFromTheFuture, |h| {
+    ("delivered before it was requested", ConsistencyRule::NothingFromTheFuture, |h| {
         h.watches[0].told[3].at = 39;
         h.watches[0].told[2].at = 39;
         h.watches[0].told[1].at = 39;
@@ -349,7 +349,7 @@ const ENDS: &[ViolationCase] = &[
         h.changes.retain(|change| change.revision != 10);
         h.operations.pop();
     }),
-    ("an approval of nobody", ConsistencyRule::IssuedIfApproved, |h| {
+    ("an approval without an approver", ConsistencyRule::IssuedIfApproved, |h| {
         h.operations.pop();
     }),
     ("no certificate", ConsistencyRule::IssuedAtLast, |h| {
@@ -364,7 +364,7 @@ const ENDS: &[ViolationCase] = &[
         h.faults[0].end = 9_000_000;
         h.probes = vec![3, 6_000_000, 9_000_000];
     }),
-    ("an answer that tells nobody to come again", ConsistencyRule::RefusedProperly, |h| {
+    ("a rejection without Retry-After", ConsistencyRule::RefusedProperly, |h| {
         h.operations[12].outcome = OperationOutcome::Refused { code: 503, retry_after: false };
     }),
     ("a failure of the server", ConsistencyRule::RefusedProperly, |h| {
@@ -390,7 +390,7 @@ fn without_quorum(history: &mut ChaosHistory) {
 }
 
 #[test]
-fn whatever_goes_wrong_is_found() {
+fn every_violation_is_found() {
     for (what, rule, spoil) in [WRITES, READS, WATCHES, ENDS].concat() {
         let mut history = good();
         spoil(&mut history);
@@ -401,7 +401,7 @@ fn whatever_goes_wrong_is_found() {
 }
 
 #[test]
-fn nobody_is_available_without_etcd() {
+fn an_etcd_outage_is_no_violation() {
     let mut history = good();
     history.faults[0].end = 9_000_000;
     history.probes = vec![3, 8_000_000, 9_000_000];
@@ -409,7 +409,7 @@ fn nobody_is_available_without_etcd() {
 }
 
 #[test]
-fn an_unanswered_write_may_go_either_way() {
+fn an_unanswered_write_may_have_taken_effect() {
     let mut history = good();
     history.operations.push(operation(200, create("configmaps/d", "lost"), unknown()));
     history.operations.push(operation(200, delete(B, None), unknown()));

@@ -47,7 +47,8 @@ pub fn check(
         };
         let missing = timeline.between(&watch.resource, *position, Revision::MAX).next();
         if let Some(missing) = missing {
-            let what = format!("{} ended at {position} and never told {missing:?}", watch_summary(watch));
+            let what =
+                format!("{} ended at {position} and never delivered {missing:?}", watch_summary(watch));
             verdict.report_violation(ConsistencyRule::WatchResumed, what);
         }
     }
@@ -91,7 +92,7 @@ fn check_watch(
         if let Some(missing) = timeline.between(&watch.resource, position, upto).next() {
             let rule =
                 if bookmark { ConsistencyRule::WatchBookmarks } else { ConsistencyRule::WatchComplete };
-            let what = format!("{}: {told:?} was told, but not {missing:?}", watch_summary(watch));
+            let what = format!("{}: {told:?} was delivered, but not {missing:?}", watch_summary(watch));
             verdict.report_violation(rule, what);
         }
         let change = timeline.change_at(told.version);

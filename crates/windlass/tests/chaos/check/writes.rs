@@ -53,7 +53,7 @@ pub fn check(
     }
     for (content, revision) in &places {
         if !asked.contains(content) {
-            let what = format!("nobody wrote {content:?}, which is stored at {revision}");
+            let what = format!("{content:?} is stored at {revision}, but was never written");
             verdict.report_violation(ConsistencyRule::StoredWasAskedFor, what);
         }
     }
@@ -156,7 +156,7 @@ fn deletions(
         match fitting.min_by_key(|asked| (asked.upto, asked.expect.is_none())) {
             Some(fitting) => fitting.found = true,
             None => {
-                let what = format!("nobody asked for the deletion {change:?}");
+                let what = format!("deletion {change:?} was never requested");
                 verdict.report_violation(ConsistencyRule::StoredWasAskedFor, what);
             }
         }

@@ -99,7 +99,7 @@ fn until_text_of(world: &VolumeFixture, pod: &str, text: &str) {
 }
 
 #[test]
-fn a_target_that_is_somebody_elses_is_left() {
+fn a_target_of_another_owner_is_not_written() {
     let scene = BundleFixture::start();
     let [one, two] = ["one", "two"].map(root);
     scene.apply(&volume_fixture::bundle("roots", &one).to_string());

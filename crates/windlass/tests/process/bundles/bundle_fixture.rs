@@ -1,15 +1,15 @@
 //! A server that reconciles Bundles, with helpers that inspect its objects.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use windlass_pki::{Certificate, CertificateAuthority, Validity};
 
+pub use windlass_testkit::retry as wait_for;
+
 use crate::kubectl::Kubectl;
-use crate::server::{PATIENCE, TestDataDir};
+use crate::server::TestDataDir;
 
 /// Trust namespace, from which Bundles read their sources.
 pub const TRUST: &str = "cert-manager";
@@ -17,7 +17,6 @@ pub const TRUST: &str = "cert-manager";
 /// A server with a trust namespace.
 pub struct BundleFixture {
     admin: Option<Kubectl>,
-    flags: Vec<String>,
 }
 
 impl BundleFixture {
@@ -32,26 +31,16 @@ impl BundleFixture {
 
     /// Starts a server with this data directory and additional flags.
     pub fn in_data_dir(place: TestDataDir, flags: &[&str]) -> Self {
-        let flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let mut scene = Self { admin: None, flags };
-        scene.launch(place);
+        let scene = Self { admin: Some(Kubectl::with_server(place.start_with(flags))) };
         scene.kubectl_ok(&["create", "namespace", TRUST]);
         scene
-    }
-
-    fn launch(&mut self, place: TestDataDir) {
-        let mut command = place.restart_command();
-        command.args(&self.flags);
-        let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
-        self.admin = Some(Kubectl::with_server(server));
     }
 
     /// Restarts the server with these flags.
     pub fn restart(&mut self, flags: &[&str]) {
         let Kubectl { server, .. } = self.admin.take().unwrap();
         let place = Arc::into_inner(server).unwrap().stop();
-        self.flags = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        self.launch(place);
+        self.admin = Some(Kubectl::with_server(place.start_with(flags)));
     }
 
     pub fn admin(&self) -> &Kubectl {
@@ -165,18 +154,6 @@ impl BundleFixture {
     /// Gets one target object; it must exist.
     pub fn target(&self, kind: &str, namespace: &str, name: &str) -> Value {
         self.admin().json(&["get", kind, name, "-n", namespace])
-    }
-}
-
-/// Polls until there is a value; panics with the last error after a timeout.
-pub fn wait_for<T>(mut look: impl FnMut() -> Result<T, String>) -> T {
-    let started = Instant::now();
-    loop {
-        match look() {
-            Ok(found) => return found,
-            Err(wrong) => assert!(started.elapsed() < PATIENCE, "{wrong}"),
-        }
-        thread::sleep(Duration::from_millis(10));
     }
 }
 

@@ -1,46 +1,28 @@
 //! Runs the examples of the documentation page about Bundles.
 
 use std::fs;
-use std::process::{Command, Stdio};
 
 use super::bundle_fixture::{TRUST, bundle, joined, root, wait_for};
-use crate::controllers::{ControllersProcess, kubeconfig, server};
+use crate::controllers::{kubeconfig, server, start_controllers};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir};
-use crate::trust_docs::{programs, shell};
+use crate::trust_docs::{code_blocks, paste, programs, shell};
 
 const PAGE: &str = include_str!("../../../../../docs/bundles.md");
 const RUNNING: &str = include_str!("../../../../../docs/running.md");
-
-/// Returns the code blocks of a page in a language.
-fn blocks(page: &'static str, language: &str) -> Vec<&'static str> {
-    let mark = format!("\n```{language}\n");
-    page.split(mark.as_str()).skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()
-}
 
 #[test]
 fn everything_can_be_pasted() {
     let place = TestDataDir::new();
     let path = place.path().to_owned();
     let programs = programs(&path);
-    let blocks = blocks(PAGE, "sh");
+    let blocks = code_blocks(PAGE, "sh");
     let (first, rest) = blocks.split_first().unwrap();
     // Other tests run servers at the same time.
     let first = first.replace("windlass up", "exec windlass up --no-node --listen 127.0.0.1:0");
     let server = place.launch(shell(&first, &path, &programs));
-    let server = server.unwrap_or_else(|place| panic!("{}", place.log()));
 
-    let inner = shell(&rest.concat(), &path, &programs);
-    let mut command = Command::new("timeout");
-    command.arg((PATIENCE * 3).as_secs().to_string());
-    command.arg(inner.get_program()).args(inner.get_args());
-    command.current_dir(&path).stdin(Stdio::null());
-    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    let log = server.place().log();
-    assert!(output.status.success(), "{said}\n{complained}\n--- log\n{log}");
+    let said = paste(&server, &rest.concat(), &programs, PATIENCE * 3);
     assert!(said.lines().any(|line| line == "2"), "{said}");
     assert!(said.contains("Targets: 6 of 6 up to date"), "{said}");
     assert_eq!(said.matches("friendlyName: ").count(), 2, "{said}");
@@ -50,8 +32,8 @@ fn everything_can_be_pasted() {
 /// optional.
 #[test]
 fn the_documented_role_is_enough() {
-    let [role] = blocks(PAGE, "yaml")[..] else { panic!("one role") };
-    let account = blocks(RUNNING, "yaml")[0];
+    let [role] = code_blocks(PAGE, "yaml")[..] else { panic!("one role") };
+    let account = code_blocks(RUNNING, "yaml")[0];
     let place = TestDataDir::new();
     let log = place.path().join("audit.log");
     let admin = Kubectl::with_server(server(place, ["--audit-log-path".as_ref(), log.as_os_str()]));
@@ -63,7 +45,7 @@ fn the_documented_role_is_enough() {
     let config = kubeconfig(&admin.server, name, token.trim());
     let start = |flags: &[&str], log: &str| {
         let flags = [&["--controllers=bundle"], flags].concat();
-        ControllersProcess::start(&admin.server, &config, log, flags)
+        start_controllers(&admin.server, &config, log, flags)
     };
     let running = start(&["--secret-targets-enabled"], "all");
     let [one, two] = ["one", "two"].map(root);

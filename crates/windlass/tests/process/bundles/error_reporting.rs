@@ -231,7 +231,7 @@ fn foreign_targets_are_not_overwritten() {
 }
 
 #[test]
-fn a_namespace_on_its_way_out() {
+fn a_terminating_namespace() {
     let scene = BundleFixture::start();
     let [one, two] = ["one", "two"].map(root);
     scene.source("source", KEY, &one);

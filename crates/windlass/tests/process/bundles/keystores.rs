@@ -112,7 +112,7 @@ fn openssl_reads(place: &Path, password: &str, roots: &[String; 2]) {
 /// Skipped where keytool is not installed: Java is optional.
 fn keytool_reads(place: &Path, password: &str) {
     if Command::new("keytool").arg("-help").output().is_err() {
-        eprintln!("there is no keytool: Java's view is not looked at");
+        eprintln!("keytool not found: not verified with Java");
         return;
     }
     let jks = if password.is_empty() { "changeit" } else { password };

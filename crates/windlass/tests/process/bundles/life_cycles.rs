@@ -219,7 +219,7 @@ fn keys_are_renamed_and_metadata_is_kept() {
 }
 
 #[test]
-fn disabling_secrets_leaves_no_orphans_untold() {
+fn disabling_secrets_reports_orphaned_targets() {
     let mut scene = BundleFixture::with_flags(&["--secret-targets-enabled"]);
     let one = root("one");
     scene.bundle("roots", json!([{"inLine": one}]), json!({"secret": {"key": "ca.crt"}}));

@@ -66,8 +66,7 @@ fn nothing_is_written_again() {
     let place = Arc::into_inner(server).unwrap().stop();
     let (log, mut command) = (place.path().join("audit.log"), place.restart_command());
     command.arg("--audit-log-path").arg(&log);
-    let server = place.launch(command).unwrap_or_else(|place| panic!("{}", place.log()));
-    let admin = Kubectl::with_server(server);
+    let admin = Kubectl::with_server(place.launch(command));
     wait_for(|| {
         let found = admin.json(&["get", "bundle", "roots"]);
         let synced = found["status"]["conditions"][0]["reason"] == "Synced";

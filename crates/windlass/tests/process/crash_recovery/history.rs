@@ -171,21 +171,21 @@ impl CrashHistory {
             assert!(event.version > last, "{event:?} after {last}");
             last = event.version;
             let before = told.insert((&event.name, event.change()), event.version);
-            assert_eq!(before, None, "{event:?} was told before");
+            assert_eq!(before, None, "{event:?} was delivered before");
         }
         for life in &self.settled {
             for (change, version) in &life.acknowledged {
                 let Some(told) = told.remove(&(life.name.as_str(), *change)) else {
-                    panic!("{change:?} of {} was acknowledged and never told", life.name);
+                    panic!("{change:?} of {} was acknowledged and never delivered", life.name);
                 };
                 assert!(version.is_none_or(|version| version == told), "{change:?} of {life:?} at {told}");
             }
             if let Some(change) = life.pending {
                 let happened = told.remove(&(life.name.as_str(), change));
-                assert!(happened.is_some(), "{change:?} of {} happened and was never told", life.name);
+                assert!(happened.is_some(), "{change:?} of {} happened and was never delivered", life.name);
             }
         }
-        assert_eq!(told, BTreeMap::new(), "told, but never happened");
+        assert_eq!(told, BTreeMap::new(), "delivered, but never happened");
     }
 }
 

@@ -20,7 +20,7 @@ async fn a_node_survives_any_number_of_kills() {
     let (first, started) = (NodeHome::new(server, "first"), Instant::now());
     first.write_bootstrap_kubeconfig(server, &token, None);
     let agent = first.start();
-    first.wait_for_status("it does not join", |status| status.certificates[0].stored > 0);
+    first.wait_for_status("it does not join", |status| status.certificates[0].stored_count > 0);
     let longest = started.elapsed() * 3 / 2;
     drop(agent);
     let mut renewed = 0;
@@ -32,7 +32,7 @@ async fn a_node_survives_any_number_of_kills() {
             let mut agent = home.start();
             // A deliberate sleep: the agent is killed at a random moment.
             thread::sleep(rand::rng().random_range(Duration::ZERO..longest));
-            agent.process.kill();
+            agent.kill();
             if home.current().exists() {
                 home.pair();
             }
@@ -70,6 +70,6 @@ fn run_until_idle(home: &NodeHome) {
             held.not_after > OffsetDateTime::now_utc()
         };
         let idle = matches!(client.activity.state.as_str(), "Holding" | "Pausing");
-        status.process == agent.process.pid() && client.held.as_ref().is_some_and(good) && idle
+        status.pid == agent.pid() && client.current.as_ref().is_some_and(good) && idle
     });
 }

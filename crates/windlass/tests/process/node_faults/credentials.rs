@@ -4,15 +4,17 @@ use std::fs;
 
 use time::Duration;
 use windlass_node::status_file::AgentStatus;
+use windlass_testkit::{ChildProcess, wait_for};
 
-use super::{AgentProcess, NodeHome, assert_current_pair, names, start_server, subject_key, token};
+use super::{NodeHome, assert_current_pair, names, start_server, subject_key, token};
 use crate::issue::windlass_ok;
 use crate::kubectl::Kubectl;
+use crate::node::agent_page;
 
 const GARBAGE: &str = "-----BEGIN CERTIFICATE-----\nnothing\n";
 
 fn problem(status: &AgentStatus) -> &str {
-    status.certificates[0].problem.as_ref().map_or("", |problem| &problem.message)
+    status.certificates[0].error.as_ref().map_or("", |error| &error.message)
 }
 
 fn home(admin: &Kubectl, node: &str) -> NodeHome {
@@ -26,21 +28,21 @@ fn expired(admin: &Kubectl, node: &str) -> NodeHome {
     home
 }
 
-async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome, agent: &AgentProcess, made: usize) {
+async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome, agent: &ChildProcess, made: usize) {
     home.wait_for_status("it does not come back", |status| {
-        status.process == agent.process.pid()
-            && status.certificates[0].stored == 1
-            && status.server.registered
+        status.pid == agent.pid()
+            && status.certificates[0].stored_count == 1
+            && status.registration.registered
             && problem(status).is_empty()
     });
     assert_current_pair(&admin.server, home, made).await;
-    super::wait_until(&|| agent.log(), || home.kubeconfig().exists().then_some(()));
+    wait_for("no kubeconfig", || home.kubeconfig().exists());
     let own = admin.with_kubeconfig(home.kubeconfig());
     assert!(own.ok(&["auth", "whoami"]).contains(&format!("system:node:{}", home.node)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_certificate_needs_somebody_who_may_ask() {
+async fn an_expired_certificate_needs_a_bootstrap_credential() {
     let admin = start_server(&[]);
     let token = token(&admin);
     let (with, without) = (expired(&admin, "with"), expired(&admin, "without"));
@@ -61,7 +63,7 @@ async fn an_expired_certificate_needs_somebody_who_may_ask() {
     }
     let said = without.status_text();
     assert!(said.contains("EXPIRED ") && said.contains("NoCredential"), "{said}");
-    let metrics = agents[1].metrics().await;
+    let metrics = agent_page(&agents[1], "/metrics");
     let left = "\nkubelet_certificate_manager_client_ttl_seconds -";
     assert!(metrics.contains(left), "{metrics}");
     // The file appears, and nothing else is needed.
@@ -70,7 +72,7 @@ async fn an_expired_certificate_needs_somebody_who_may_ask() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_token_that_is_gone_is_told_of_and_another_one_is_taken() {
+async fn a_deleted_token_is_reported_and_another_one_is_used() {
     let admin = start_server(&[]);
     let (gone, home) = (token(&admin), expired(&admin, "n1"));
     home.write_bootstrap_kubeconfig(&admin.server, &gone, None);
@@ -81,10 +83,10 @@ async fn a_token_that_is_gone_is_told_of_and_another_one_is_taken() {
         problem(status).contains("the server rejected the credentials")
     });
     assert!(problem(&status).contains("windlass token create"), "{}", problem(&status));
-    for text in [agent.log(), home.status_text(), agent.metrics().await] {
+    for text in [agent.log(), home.status_text(), agent_page(&agent, "/metrics")] {
         assert!(!text.contains(secret), "a secret: {text}");
     }
-    assert!(agent.metrics().await.contains("reason=\"Unauthorized\"} 1"));
+    assert!(agent_page(&agent, "/metrics").contains("reason=\"Unauthorized\"} 1"));
     home.write_bootstrap_kubeconfig(&admin.server, &token(&admin), None);
     wait_for_recovery(&admin, &home, &agent, 1).await;
 }
@@ -118,7 +120,7 @@ async fn corrupt_files_are_set_aside() {
 
 /// A corrupt current file next to a valid one: no request is needed.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_one_before_is_better_than_nothing() {
+async fn the_previous_certificate_is_used_as_a_fallback() {
     let admin = start_server(&[]);
     let home = home(&admin, "n1");
     // For the bindings and the server's URL; the token is deleted.
@@ -131,7 +133,7 @@ async fn the_one_before_is_better_than_nothing() {
     fs::remove_file(home.current()).unwrap();
     std::os::unix::fs::symlink(newer, home.current()).unwrap();
     let agent = home.start();
-    home.wait_for_status("it is no node", |status| status.server.registered);
+    home.wait_for_status("it is no node", |status| status.registration.registered);
     assert!(subject_key(home.pair()) == subject_key(before), "it uses another one");
     assert!(super::requests(&admin.server, "n1").await.is_empty(), "it asked");
     assert!(agent.log().contains(&format!("{newer}.corrupt-")), "{}", agent.log());

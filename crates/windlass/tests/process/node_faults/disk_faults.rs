@@ -6,9 +6,11 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use time::OffsetDateTime;
 use windlass_node::status_file::AgentStatus;
+use windlass_testkit::{ChildProcess, wait_for};
 
-use super::{AgentProcess, NodeHome, assert_current_pair, start_server, subject_key, token, wait_until};
+use super::{NodeHome, assert_current_pair, start_server, subject_key, token};
 use crate::kubectl::Kubectl;
+use crate::node::agent_page;
 
 const HOUR: time::Duration = time::Duration::HOUR;
 
@@ -21,7 +23,7 @@ fn joined(admin: &Kubectl) -> NodeHome {
 }
 
 fn problem(status: &AgentStatus) -> &str {
-    status.certificates[0].problem.as_ref().map_or("", |problem| &problem.reason)
+    status.certificates[0].error.as_ref().map_or("", |error| &error.reason)
 }
 
 /// Runs the agent with system calls that fail on these files, until `stop_fault_injection`.
@@ -43,20 +45,20 @@ fn with_faults(home: &NodeHome, calls: &str, fault: &str, files: &[&str]) -> Com
 }
 
 /// Stops strace, and with it the injected faults.
-fn stop_fault_injection(agent: &AgentProcess) {
-    let status = fs::read_to_string(format!("/proc/{}/status", agent.process.pid())).unwrap();
+fn stop_fault_injection(agent: &ChildProcess) {
+    let status = fs::read_to_string(format!("/proc/{}/status", agent.pid())).unwrap();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:")).unwrap();
     let tracer = Pid::from_raw(tracer.trim().parse().unwrap()).expect("nobody makes them fail");
     kill_process(tracer, Signal::KILL).unwrap();
 }
 
 /// Asserts that the error is reported everywhere and that the agent uses its present certificate.
-async fn assert_disk_error_reported(home: &NodeHome, agent: &AgentProcess, reason: &str, words: &str) {
+async fn assert_disk_error_reported(home: &NodeHome, agent: &ChildProcess, reason: &str, words: &str) {
     let before = subject_key(home.pair());
     home.wait_for_status(reason, |status| problem(status) == reason);
     let said = home.status_text();
     assert!(said.contains(reason) && said.contains(words), "{said}");
-    let metrics = agent.metrics().await;
+    let metrics = agent_page(agent, "/metrics");
     let line = format!("{{certificate=\"kubelet-client\",reason=\"{reason}\"}} 1");
     assert!(metrics.contains(&line), "{metrics}");
     let errors = "kubelet_certificate_manager_client_expiration_renew_errors ";
@@ -64,20 +66,20 @@ async fn assert_disk_error_reported(home: &NodeHome, agent: &AgentProcess, reaso
     assert!(errors.parse::<u64>().unwrap() > 0, "{metrics}");
     assert!(agent.log().contains(words), "{}", agent.log());
     assert!(subject_key(home.pair()) == before && home.pair().is_valid_at(OffsetDateTime::now_utc()));
-    home.wait_for_status("it is a node all the same", |status| status.server.registered);
+    home.wait_for_status("it is a node all the same", |status| status.registration.registered);
 }
 
 /// Waits for the renewal after the repair.
 async fn wait_for_recovery(admin: &Kubectl, home: &NodeHome) {
     home.wait_for_status("it does not recover", |status| {
-        status.certificates[0].stored == 1 && problem(status).is_empty()
+        status.certificates[0].stored_count == 1 && problem(status).is_empty()
     });
     assert!(home.pair().expires() > OffsetDateTime::now_utc() + HOUR);
     assert_current_pair(&admin.server, home, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disk_that_is_full_is_told_of_and_waited_for() {
+async fn a_full_disk_is_reported_and_retried() {
     let key = "pki/.kubelet-client.key.tmp.new";
     // The status file fails in the same way.
     let files = &[key, "state/.windlass-node-status.json.new"][..];
@@ -110,11 +112,11 @@ async fn a_certificate_that_cannot_be_stored_is_kept_until_it_can() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directory_that_is_gone_is_waited_for() {
+async fn a_directory_that_is_gone_is_awaited() {
     let admin = start_server(&[]);
     let home = NodeHome::new(&admin.server, "n1");
     // The agent cannot request anything before there is a token.
-    let agent = home.start();
+    let _agent = home.start();
     home.wait_for_status("it misses nothing", |status| problem(status) == "NoCredential");
     let (pki, away) = (home.pki_dir(), home.dir.join("away"));
     fs::rename(&pki, &away).unwrap();
@@ -124,7 +126,7 @@ async fn a_directory_that_is_gone_is_waited_for() {
     assert!(home.status_text().contains("DiskFailed"), "{}", home.status_text());
     fs::remove_file(&pki).unwrap();
     fs::rename(&away, &pki).unwrap();
-    home.wait_for_status("it does not recover", |status| status.certificates[0].stored == 1);
+    home.wait_for_status("it does not recover", |status| status.certificates[0].stored_count == 1);
     assert_current_pair(&admin.server, &home, 1).await;
-    wait_until(&|| agent.log(), || home.kubeconfig().exists().then_some(()));
+    wait_for("no kubeconfig", || home.kubeconfig().exists());
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Method;
 use serde_json::{Value, json};
@@ -12,11 +12,11 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use windlass_node::status_file::{AgentStatus, CertificateStatus};
 use windlass_node::{AgentOptions, RunError};
-use windlass_testkit::poll_until_async;
+use windlass_testkit::{ChildProcess, retry_async, wait_for_async};
 
 use super::fault_proxy::{FaultProxy, ProxyMode};
 use super::{NodeHome, are_distinct, parse_csr, requests, soon, token};
-use crate::controllers::{ControllersProcess, REQUESTS, signing_flags};
+use crate::controllers::{REQUESTS, signing_flags, start_controllers};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 
@@ -71,7 +71,7 @@ impl NetworkTrial {
     /// Waits until the fault took effect, then repairs the network.
     async fn recover(&self, phase: &str) {
         let what = format!("{} at {phase}: nothing was felt", self.home.node);
-        wait_until_async(&what, async || self.proxy.mode_was_observed()).await;
+        wait_for_async(&what, async || self.proxy.mode_was_observed()).await;
         if self.after == ConnectionEnd::Cut {
             self.proxy.reset_connections();
         }
@@ -79,22 +79,16 @@ impl NetworkTrial {
     }
 
     async fn wait_for_certificate(&self, phase: &str, good: impl Fn(&CertificateStatus) -> bool) {
-        let client = |status: &AgentStatus| good(&status.certificates[0]);
-        let what = || format!("{} at {phase}: {:#?}", self.home.node, self.home.status());
-        let started = Instant::now();
-        while !self.home.status().as_ref().is_some_and(client) {
-            assert!(started.elapsed() < PATIENCE, "{}", what());
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        retry_async(PATIENCE, async || match self.home.status() {
+            Some(status) if good(&status.certificates[0]) => Ok(()),
+            status => Err(format!("{} at {phase}: {status:#?}", self.home.node)),
+        })
+        .await;
     }
 
     fn stored(&self) -> u64 {
-        self.home.status().map_or(0, |status| status.certificates[0].stored)
+        self.home.status().map_or(0, |status| status.certificates[0].stored_count)
     }
-}
-
-async fn wait_until_async(what: &str, mut good: impl AsyncFnMut() -> bool) {
-    poll_until_async(what, async || good().await.then_some(())).await;
 }
 
 /// Starts `windlass server`, which runs no controllers; port 0 if no address is given.
@@ -103,7 +97,7 @@ fn serve(place: TestDataDir, address: Option<SocketAddr>) -> TestServer {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(["server", "--listen", &address, "--data-dir"]).arg(place.data());
     command.arg("--token-auth-file").arg(place.path().join("tokens.csv")).stdin(Stdio::null());
-    place.launch(command).unwrap_or_else(|place| panic!("not ready: {}", place.log()))
+    place.launch(command)
 }
 
 async fn approve(server: &TestServer, mut request: Value) {
@@ -140,7 +134,7 @@ async fn a_node_gets_through_every_failure_of_the_network_and_the_server() {
     }
     server = serve(place, Some(address));
     for (trial, before) in trials.iter().zip(before) {
-        trial.wait_for_certificate("life after death", |client| client.stored > before + 1).await;
+        trial.wait_for_certificate("life after death", |client| client.stored_count > before + 1).await;
     }
     drop(controllers);
     for trial in trials {
@@ -155,7 +149,7 @@ async fn join(server: &TestServer, trials: &[NetworkTrial]) {
         if trial.mode == ProxyMode::Deaf {
             // The server has the request, but the node got no response.
             let what = format!("{node} asks for nothing");
-            wait_until_async(&what, async || requests(server, node).await.len() == 1).await;
+            wait_for_async(&what, async || requests(server, node).await.len() == 1).await;
         }
         trial.recover("boot").await;
         trial.wait_for_certificate("asking", |client| client.activity.state == "Waiting").await;
@@ -166,23 +160,23 @@ async fn join(server: &TestServer, trials: &[NetworkTrial]) {
     }
     for trial in trials {
         trial.recover("approval").await;
-        trial.wait_for_certificate("approval", |client| client.activity.text.contains("to be signed")).await;
+        trial
+            .wait_for_certificate("approval", |client| client.activity.message.contains("to be signed"))
+            .await;
     }
 }
 
 /// They wait for the signer.
-async fn sign(server: &TestServer, trials: &[NetworkTrial], flags: &[String]) -> ControllersProcess {
+async fn sign(server: &TestServer, trials: &[NetworkTrial], flags: &[String]) -> ChildProcess {
     trials.iter().for_each(NetworkTrial::fail);
-    let controllers = ControllersProcess::start(server, &server.kubeconfig(), "late", flags);
+    let controllers = start_controllers(server, &server.kubeconfig(), "late", flags);
     for trial in trials {
         let node = &trial.home.node;
         let what = format!("nobody signs for {node}");
-        wait_until_async(&what, async || {
-            requests(server, node).await[0]["status"]["certificate"].is_string()
-        })
-        .await;
+        wait_for_async(&what, async || requests(server, node).await[0]["status"]["certificate"].is_string())
+            .await;
         trial.recover("signature").await;
-        trial.wait_for_certificate("signature", |client| client.stored > 0).await;
+        trial.wait_for_certificate("signature", |client| client.stored_count > 0).await;
     }
     controllers
 }
@@ -197,7 +191,7 @@ async fn renew(server: &TestServer, trials: &[NetworkTrial]) {
         if trial.mode == ProxyMode::Deaf {
             let what = format!("{node} does not renew");
             // A node with a pending request creates no other.
-            wait_until_async(&what, async || {
+            wait_for_async(&what, async || {
                 let waits = |status: AgentStatus| status.certificates[0].activity.state == "Waiting";
                 trial.home.status().is_some_and(waits) || requests(server, node).await.len() > made
             })
@@ -207,7 +201,7 @@ async fn renew(server: &TestServer, trials: &[NetworkTrial]) {
         }
         assert!(pair.is_valid_at(OffsetDateTime::now_utc()));
         trial.recover("renewal").await;
-        trial.wait_for_certificate("renewal", |client| client.stored > before).await;
+        trial.wait_for_certificate("renewal", |client| client.stored_count > before).await;
     }
 }
 
@@ -218,7 +212,7 @@ async fn finish(server: &TestServer, trial: NetworkTrial) {
     trial.agent.await.unwrap().unwrap();
     let pair = trial.home.pair();
     assert!(pair.is_valid_at(OffsetDateTime::now_utc()), "{node}");
-    let stored = trial.home.status().unwrap().certificates[0].stored;
+    let stored = trial.home.status().unwrap().certificates[0].stored_count;
     let made = requests(server, &node).await;
     are_distinct(&made);
     // One renewal may be in progress.
@@ -234,7 +228,7 @@ async fn finish(server: &TestServer, trial: NetworkTrial) {
 /// A network that drops a connection silently, so that nothing on it ever ends. The agent checks
 /// its request on another connection.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_connection_that_was_lost_in_silence_is_not_waited_for() {
+async fn a_connection_that_was_lost_in_silence_is_not_awaited() {
     let server = super::start_server(&[]);
     let token = token(&server);
     let binding = "windlass:node-autoapprove-bootstrap";
@@ -247,15 +241,15 @@ async fn a_connection_that_was_lost_in_silence_is_not_waited_for() {
     options.pace.patience = Duration::from_secs(2);
     let (down, shutdown) = watch::channel(false);
     let agent = tokio::spawn(windlass_node::run(options, shutdown));
-    wait_until_async("it does not wait", async || {
+    wait_for_async("it does not wait", async || {
         home.status().is_some_and(|status| status.certificates[0].activity.state == "Waiting")
     })
     .await;
     proxy.blackhole_connections();
     let made = requests(server, "n1").await;
     approve(server, made[0].clone()).await;
-    wait_until_async("it waits for ever", async || {
-        home.status().is_some_and(|status| status.certificates[0].stored == 1)
+    wait_for_async("it waits for ever", async || {
+        home.status().is_some_and(|status| status.certificates[0].stored_count == 1)
     })
     .await;
     down.send_replace(true);

@@ -4,15 +4,13 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::Method;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
-use windlass_testkit::HttpClient;
-
-use crate::server::PATIENCE;
+use windlass_testkit::{HttpClient, wait_for_async};
 
 /// Interval of readiness checks of servers.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -52,15 +50,11 @@ impl LoadBalancer {
 
     /// Waits until this many servers are ready.
     pub async fn wait_for_ready_backends(&self, wanted: usize) {
-        let begun = Instant::now();
-        loop {
-            let backends = self.backends.lock().unwrap().clone();
-            if backends.iter().filter(|backend| backend.ready.load(Relaxed)).count() == wanted {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "never {wanted} servers that are ready");
-            tokio::time::sleep(INTERVAL / 2).await;
-        }
+        wait_for_async(&format!("never {wanted} servers that are ready"), async || {
+            let backends = self.backends.lock().unwrap();
+            backends.iter().filter(|backend| backend.ready.load(Relaxed)).count() == wanted
+        })
+        .await;
     }
 }
 

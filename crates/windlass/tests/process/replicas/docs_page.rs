@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::server::{PATIENCE, wait};
-use crate::trust_docs::{programs, shell};
+use crate::trust_docs::{code_blocks, programs, shell};
 
 const PAGE: &str = include_str!("../../../../../docs/high-availability.md");
 const UNIT: &str = include_str!("../../../../../deploy/systemd/etcd.service");
@@ -36,9 +36,8 @@ fn digits() -> String {
 
 /// Returns the script of the page, with unused ports.
 fn script() -> String {
-    let blocks = PAGE.split("```sh\n").skip(1).map(|rest| rest.split_once("```").unwrap().0);
     let (clients, peers, server) = (digits(), digits(), digits());
-    let mut script = blocks.collect::<Vec<_>>().concat();
+    let mut script = code_blocks(PAGE, "sh").concat();
     for (ours, used) in [
         ("2379", &clients),
         ("2380", &peers),

@@ -28,7 +28,7 @@ fn certificate_matches_host(place: &TestDataDir, flag: &str, host: &str) -> bool
 }
 
 #[test]
-fn a_server_is_called_what_its_clients_call_it() {
+fn a_serving_certificate_has_the_names_that_clients_use() {
     let place = TestDataDir::new();
     let command = |place: &TestDataDir, flags: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
@@ -56,7 +56,7 @@ fn a_server_is_called_what_its_clients_call_it() {
     let start = command(&place, &sans);
     let place = launch(place, start).stop();
     let same = fs::read(place.data().join("pki/server.crt")).unwrap();
-    assert!(before == same, "it is issued anew when names change, and not else");
+    assert!(before == same, "it is reissued only when names change");
 }
 
 /// Returns certificates for etcd and its clients: those of a server are suitable.
@@ -165,7 +165,7 @@ fn a_server_waits_for_an_etcd_that_starts_later() {
 }
 
 #[test]
-fn an_etcd_that_is_not_there_is_given_up_on() {
+fn connecting_to_a_missing_etcd_times_out() {
     let mut etcd = etcd();
     etcd.members_mut()[0].kill().unwrap();
     let place = TestDataDir::new();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Method, Request};
 use serde_json::{Value, json};
-use windlass_testkit::HttpClient;
 use windlass_testkit::etcd::EtcdCluster;
+use windlass_testkit::{HttpClient, wait_for_async};
 
 use super::shared_etcd::{CONFIG_MAPS, config_map, etcd, pair, version};
 use crate::kubectl::Kubectl;
@@ -41,11 +41,11 @@ async fn health(http: &HttpClient, path: &str) -> u16 {
 /// Waits until `/readyz` has this status; returns how long that took.
 async fn until_ready_is(http: &HttpClient, wanted: u16) -> Duration {
     let begun = Instant::now();
-    while health(http, "/readyz").await != wanted {
-        assert!(begun.elapsed() < PATIENCE, "/readyz is never {wanted}");
+    wait_for_async(&format!("/readyz is never {wanted}"), async || {
         assert_eq!(health(http, "/livez").await, 200, "to start it again would not help");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+        health(http, "/readyz").await == wanted
+    })
+    .await;
     begun.elapsed()
 }
 
@@ -56,7 +56,7 @@ fn kill(etcd: &mut EtcdCluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_is_back() {
+async fn stale_reads_are_answered_and_others_are_rejected_during_an_etcd_outage() {
     let mut etcd = etcd();
     let [a, b] = pair(&etcd);
     let http = a.http();
@@ -110,7 +110,7 @@ async fn reads_that_may_be_old_are_answered_and_the_rest_is_refused_until_etcd_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_says_what_is_wrong() {
+async fn kubectl_shows_the_errors() {
     let mut etcd = etcd();
     let [a, _b] = pair(&etcd);
     let kubectl = Kubectl::with_server(a);

@@ -5,12 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use serde_json::{Value, json};
 use windlass_testkit::etcd::EtcdCluster;
 
-use crate::server::{PATIENCE, TestDataDir, TestServer, wait};
+pub use windlass_testkit::{MAPS as CONFIG_MAPS, config_map, version};
 
-pub const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+use crate::server::{PATIENCE, TestDataDir, TestServer, wait};
 
 /// Files under `pki/` that the servers of a cluster share.
 pub const SHARED: [&str; 8] = [
@@ -23,14 +22,6 @@ pub const SHARED: [&str; 8] = [
     "sa.key",
     "sa.pub",
 ];
-
-pub fn config_map(name: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"a": "b"}})
-}
-
-pub fn version(object: &Value) -> u64 {
-    object["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap()
-}
 
 /// Starts a single-member etcd cluster.
 pub fn etcd() -> EtcdCluster {
@@ -63,7 +54,7 @@ pub fn server(place: TestDataDir, etcd: &EtcdCluster) -> TestServer {
 }
 
 pub fn launch(place: TestDataDir, command: Command) -> TestServer {
-    place.launch(command).unwrap_or_else(|place| panic!("not ready; log:\n{}", place.log()))
+    place.launch(command)
 }
 
 /// Starts two servers that share CAs and etcd.

@@ -111,7 +111,7 @@ fn paths_that_lead_out_are_refused() {
                           "projections": [projection]});
         fs::write(&file, text.to_string()).unwrap();
         world.start_agent("--projections projections.json");
-        let log = world.agent.as_mut().unwrap().wait_for_failure();
+        let log = world.wait_for_agent_failure();
         for field in FIELDS {
             assert!(log.contains(&format!("{field}: Invalid value: {path:?}")), "{log}");
         }
@@ -123,7 +123,7 @@ fn paths_that_lead_out_are_refused() {
 }
 
 #[test]
-fn links_that_somebody_put_there_lead_nowhere() {
+fn links_of_other_users_are_not_followed() {
     let world = VolumeFixture::start();
     let mut text = anchor();
     world.apply(&[bundle("roots", &text), pod_object("p", json!([bundle_source_by_name("roots")]))]);

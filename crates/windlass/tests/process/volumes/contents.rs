@@ -101,7 +101,7 @@ fn all_sources_with_their_modes_and_owners() {
         owners(&world.volume("shared"));
     } else {
         // Printed, because a skipped part of the test must not look like one that passed.
-        eprintln!("only root can give files away; owners and groups are not looked at");
+        eprintln!("not root; owners and groups are not verified");
     }
 }
 
@@ -134,7 +134,7 @@ fn key_and_chain_match(volume: &Path) {
 }
 
 #[test]
-fn two_sources_that_want_the_same_path_are_told() {
+fn conflicting_paths_of_two_sources_are_reported() {
     let world = VolumeFixture::start();
     let item = json!({"configMap": {"name": "map", "items": [{"key": "k", "path": "ca.pem"}]}});
     let both = pod_object("both", json!([bundle_source_by_name("roots"), item])).to_string();

@@ -12,33 +12,29 @@ use std::thread;
 
 use rustix::process::geteuid;
 
+use crate::trust_docs::code_blocks;
+
 use super::volume_fixture::{VolumeFixture, anchor, bundle, read, wait_for_text, wait_until};
 
 const PAGE: &str = include_str!("../../../../../docs/host-projections.md");
 
-/// Returns a code block of this language in the page, after `others` of the same language.
-fn code_block(kind: &str, others: usize) -> &'static str {
-    let text = PAGE.split(&format!("```{kind}\n")).nth(others + 1).unwrap();
-    text.split_once("```").unwrap().0
-}
-
 /// Returns the commands of a console block, each with its expected output.
 fn console(others: usize) -> Vec<(&'static str, &'static str)> {
-    let commands = code_block("console", others).split("$ ").skip(1);
+    let commands = code_blocks(PAGE, "console")[others].split("$ ").skip(1);
     commands.map(|command| command.split_once('\n').unwrap()).collect()
 }
 
 /// Returns a machine that has joined a server with the signer of the page, without a running agent.
 fn machine() -> VolumeFixture {
-    let mut world = VolumeFixture::with_signers_and_flags(code_block("yaml", 0), "");
-    world.wait_for_agent_status("it has not joined", |said| said["server"]["registered"] == true);
+    let mut world = VolumeFixture::with_signers_and_flags(code_blocks(PAGE, "yaml")[0], "");
+    world.wait_for_agent_status("it has not joined", |said| said["registration"]["registered"] == true);
     world.stop_agent();
     world
 }
 
 /// Writes the file of the page, and starts the agent with it.
 fn start(world: &mut VolumeFixture) {
-    let lines = code_block("console", 0).replace("$ windlass node", "exec windlass node");
+    let lines = code_blocks(PAGE, "console")[0].replace("$ windlass node", "exec windlass node");
     world.run_agent(lines.strip_prefix("$ ").unwrap());
 }
 
@@ -76,10 +72,10 @@ fn five_minutes_as_the_page_has_them() {
     let tls = world.path().join("tls");
     let status = world.wait_for_agent_status("the volume has no files", |said| said["volumes"]["ready"] == 1);
     let certificate = &status["volumes"]["certificates"][0];
-    let names = (&certificate["volume"], &certificate["commonName"], &certificate["signer"]);
+    let names = (&certificate["volume"], &certificate["commonName"], &certificate["signerName"]);
     assert_eq!(names, (&"host/web".into(), &"web.n1.example.com".into(), &"example.com/web".into()));
     let serial = run_ok(world.shell("openssl x509 -in tls/web.pem -noout -serial"));
-    let shown = certificate["serial"].as_str().unwrap().to_uppercase();
+    let shown = certificate["serialNumber"].as_str().unwrap().to_uppercase();
     assert_eq!(
         serial.trim().trim_start_matches("serial=").trim_start_matches('0'),
         shown.trim_start_matches('0')
@@ -95,7 +91,7 @@ fn five_minutes_as_the_page_has_them() {
         let program = command.split(' ').next().unwrap();
         if program == "keytool" && !is_installed(program) {
             // Printed, because a skipped part of the test must not look like one that passed.
-            eprintln!("there is no keytool; only the beginning of the JKS file is looked at");
+            eprintln!("keytool not found; only the magic number of the JKS file is verified");
             continue;
         }
         let printed = run_ok(world.shell(command));
@@ -125,10 +121,10 @@ fn five_minutes_as_the_page_has_them() {
         // It has its files, but does not know whether they are current; and it counts as one
         // volume.
         let volumes = &said["volumes"];
-        volumes["problems"][0]["ready"] == true
+        volumes["blockedVolumes"][0]["stale"] == true
             && (&volumes["ready"], &volumes["blocked"]) == (&0.into(), &1.into())
             && volumes["certificates"] == status["volumes"]["certificates"]
-            && !said["server"]["problem"].is_null()
+            && !said["registration"]["error"].is_null()
     });
     assert_eq!(files(&tls), before);
     world.start_server();
@@ -148,7 +144,7 @@ fn five_minutes_as_the_page_has_them() {
 }
 
 #[test]
-fn a_mistake_in_the_file_changes_nothing() {
+fn an_error_in_the_file_changes_nothing() {
     let mut world = machine();
     start(&mut world);
     world.wait_for_agent_status("the volume has no files", |said| said["volumes"]["ready"] == 1);
@@ -157,8 +153,8 @@ fn a_mistake_in_the_file_changes_nothing() {
 
     fs::write(&file, good.replace("keyPath: web.pem", "keyPath: web.key")).unwrap();
     let wrong = "projections.yaml:15:51: projections[0].keystores[1].keyPath: \"web.key\" is not a file of this volume";
-    let problem = |said: &serde_json::Value| said["volumes"]["fileProblem"].clone();
-    let said = world.wait_for_agent_status("the mistake is not told", |said| !problem(said).is_null());
+    let problem = |said: &serde_json::Value| said["volumes"]["projectionsError"].clone();
+    let said = world.wait_for_agent_status("the error is not reported", |said| !problem(said).is_null());
     assert!(problem(&said).as_str().unwrap().contains(wrong), "{said}");
     let told = String::from_utf8(world.status("").stdout).unwrap();
     assert!(told.contains("current file rejected"), "{told}");
@@ -175,7 +171,7 @@ fn a_mistake_in_the_file_changes_nothing() {
             .replace("trustAnchorsPath: ca.pem", "trustAnchorsPath: roots.pem"),
     )
     .unwrap();
-    world.wait_for_agent_status("the mistake is still told", |said| problem(said).is_null());
+    world.wait_for_agent_status("the error is still reported", |said| problem(said).is_null());
     wait_until("the new file is not used", || tls.join("roots.pem").exists().then_some(()));
     wait_until("the old name is still there", || (!tls.join("ca.pem").exists()).then_some(()));
 
@@ -183,7 +179,7 @@ fn a_mistake_in_the_file_changes_nothing() {
     world.stop_agent();
     fs::write(&file, good.replace("directory: /", "directory: ")).unwrap();
     world.start_agent("--projections projections.yaml");
-    let log = world.agent.as_mut().unwrap().wait_for_failure();
+    let log = world.wait_for_agent_failure();
     assert!(log.contains("projections.yaml:5:14: projections[0].directory: "), "{log}");
     assert!(log.contains("is not an absolute path"), "{log}");
 }
@@ -195,9 +191,9 @@ fn a_directory_that_is_a_link_is_not_written_to() {
     fs::create_dir(&other).unwrap();
     symlink(&other, &tls).unwrap();
     start(&mut world);
-    let said = world.wait_for_agent_status("it is not told", |said| said["volumes"]["blocked"] == 1);
-    let problem = &said["volumes"]["problems"][0];
-    assert_eq!((&problem["volume"], &problem["ready"]), (&"host/web".into(), &false.into()));
+    let said = world.wait_for_agent_status("it is not reported", |said| said["volumes"]["blocked"] == 1);
+    let problem = &said["volumes"]["blockedVolumes"][0];
+    assert_eq!((&problem["volume"], &problem["stale"]), (&"host/web".into(), &false.into()));
     assert!(problem["message"].as_str().unwrap().contains("/tls"), "{problem}");
     assert_eq!(fs::read_dir(&other).unwrap().count(), 0);
     fs::remove_file(&tls).unwrap();
@@ -255,7 +251,7 @@ fn listener() -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
 /// Returns the page's file for services, with paths that a test may use.
 fn services(place: &Path, address: SocketAddr) -> String {
     let place = place.display();
-    let mut text = code_block("yaml", 1).to_owned();
+    let mut text = code_blocks(PAGE, "yaml")[1].to_owned();
     for (from, to) in [
         ("/etc/web/tls", format!("{place}/web")),
         ("/etc/shop/tls", format!("{place}/shop")),
@@ -282,7 +278,7 @@ fn services(place: &Path, address: SocketAddr) -> String {
 }
 
 #[test]
-fn services_are_told_once_of_each_change() {
+fn services_are_notified_once_of_each_change() {
     let mut world = machine();
     let place = world.path().to_owned();
     let [web, shop, ran, heard] = ["web", "shop", "ran", "heard"].map(|name| place.join(name));
@@ -293,8 +289,8 @@ fn services_are_told_once_of_each_change() {
 
     // One of them waits for its password.
     world.wait_for_agent_status("it does not wait", |said| {
-        let problem = said["volumes"]["problems"][0]["message"].as_str().unwrap_or_default();
-        let waits = problem.ends_with("keystore.password: there is no such file");
+        let problem = said["volumes"]["blockedVolumes"][0]["message"].as_str().unwrap_or_default();
+        let waits = problem.ends_with("keystore.password: file not found");
         waits && said["volumes"]["ready"] == 1 && said["volumes"]["blocked"] == 1
     });
     assert!(!shop.join("..data").exists());

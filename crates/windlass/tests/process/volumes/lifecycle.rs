@@ -39,7 +39,9 @@ fn the_agent_is_killed_and_starts_again_without_the_server() {
     assert_eq!(look(), before);
     world.start_agent("");
     // It has tried to reach the server, and has not changed the existing files.
-    world.wait_for_agent_status("it does not miss the server", |said| !said["server"]["problem"].is_null());
+    world.wait_for_agent_status("it does not miss the server", |said| {
+        !said["registration"]["error"].is_null()
+    });
     assert_eq!((look(), read(&anchors)), (before.clone(), one));
 
     world.start_server();

@@ -25,7 +25,7 @@ fn everything_has_its_name_and_a_sensible_value() {
     wait_for_text(&world.volume("q").join("ca.pem"), &two);
     let arrival = "windlass_node_trust_delivery_seconds_count{from=\"arrival\"}";
     let page = wait_until("the deliveries are not counted", || {
-        let page = world.agent.as_ref().unwrap().page("/metrics");
+        let page = world.metrics();
         (metric(&page, arrival)? >= 2.0).then_some(page)
     });
     let is = |name: &str| metric(&page, name).unwrap_or_else(|| panic!("{name}\n{page}"));

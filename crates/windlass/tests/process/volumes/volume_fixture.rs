@@ -1,21 +1,18 @@
 //! A server with custom signers, and a machine that has joined it.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use windlass_testkit::{ChildProcess, self_signed_ca};
+use windlass_testkit::{ChildProcess, retry, self_signed_ca};
 
 pub use windlass_testkit::poll_until as wait_until;
 
 use crate::issue::windlass_ok;
 use crate::kubectl::Kubectl;
+use crate::node::{agent_page, shell};
 use crate::server::{PATIENCE, TestDataDir};
 use crate::trust_docs::MountGuard;
 
@@ -37,7 +34,7 @@ const HOME: &str = "windlass-node";
 pub struct VolumeFixture {
     /// `None` while it is stopped. This and the next field are dropped before the directories that
     /// they use.
-    pub agent: Option<VolumeAgent>,
+    pub agent: Option<ChildProcess>,
     _mounted: MountGuard,
     /// None while the server is stopped.
     admin: Option<Kubectl>,
@@ -86,12 +83,7 @@ impl VolumeFixture {
 
     /// Returns a shell command with our program in `PATH`.
     pub fn shell(&self, line: &str) -> Command {
-        let program = Path::new(env!("CARGO_BIN_EXE_windlass")).parent().unwrap().display();
-        let path = format!("{program}:{}", std::env::var("PATH").unwrap());
-        let mut command = Command::new("sh");
-        command.args(["-euc", line]).env("PATH", path).stdin(Stdio::null());
-        command.current_dir(&self.path);
-        command
+        shell(&self.path, line)
     }
 
     /// Starts the agent with additional flags.
@@ -108,13 +100,25 @@ impl VolumeFixture {
     /// Starts a command that executes an agent.
     pub fn run_agent(&mut self, line: &str) {
         let log = self.path.join("node.log");
-        let process = ChildProcess::spawn_logged(&mut self.shell(line), &log);
-        self.agent = Some(VolumeAgent { process });
+        self.agent = Some(ChildProcess::spawn_logged(&mut self.shell(line), &log));
     }
 
     /// Sends SIGTERM and expects a clean exit.
     pub fn stop_agent(&mut self) {
-        self.agent.take().unwrap().stop();
+        self.agent.take().unwrap().stop(PATIENCE);
+    }
+
+    /// Waits until the agent exits with an error; returns its log.
+    pub fn wait_for_agent_failure(&mut self) -> String {
+        let agent = self.agent.as_mut().unwrap();
+        let status = agent.wait(PATIENCE);
+        assert!(status.is_some_and(|status| !status.success()), "{status:?}: {}", agent.log());
+        agent.log()
+    }
+
+    /// Returns the metrics page of the running agent.
+    pub fn metrics(&self) -> String {
+        agent_page(self.agent.as_ref().unwrap(), "/metrics")
     }
 
     /// Kills the agent with SIGKILL by dropping it.
@@ -191,8 +195,7 @@ impl VolumeFixture {
         let labels = "projected_volume_source_type=\"ClusterTrustBundle\",status=\"OK\"";
         let name = format!("projectedvolumesource_refresh_count{{{labels}}}");
         wait_until("not all anchors were looked at", || {
-            let page = self.agent.as_ref().unwrap().page("/metrics");
-            metric(&page, &name).filter(|count| *count >= volumes)
+            metric(&self.metrics(), &name).filter(|count| *count >= volumes)
         });
     }
 
@@ -203,47 +206,11 @@ impl VolumeFixture {
 
     /// Waits until the status of the running agent matches.
     pub fn wait_for_agent_status(&self, what: &str, good: impl Fn(&Value) -> bool) -> Value {
-        let process = self.agent.as_ref().unwrap().process.pid();
+        let process = self.agent.as_ref().unwrap().pid();
         wait_until(what, || {
             let said = serde_json::from_slice::<Value>(&self.status("-o json").stdout).ok()?;
-            Some(said).filter(|said| said["process"] == process && good(said))
+            Some(said).filter(|said| said["pid"] == process && good(said))
         })
-    }
-}
-
-/// An agent process; killed when dropped.
-pub struct VolumeAgent {
-    process: ChildProcess,
-}
-
-impl VolumeAgent {
-    pub fn log(&self) -> String {
-        self.process.log()
-    }
-
-    /// Raw HTTP response, headers included, of a page at `--metrics-listen`.
-    pub fn page(&self, path: &str) -> String {
-        let address = wait_until("it does not listen", || {
-            let log = self.log();
-            let (_, rest) = log.split_once("listening address=")?;
-            rest.split_whitespace().next()?.parse::<SocketAddr>().ok()
-        });
-        let mut stream = TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
-
-    /// Waits until it exits with an error; returns its output.
-    pub fn wait_for_failure(&mut self) -> String {
-        let status = self.process.wait(PATIENCE);
-        assert!(status.is_some_and(|status| !status.success()), "{status:?}: {}", self.log());
-        self.log()
-    }
-
-    fn stop(mut self) {
-        self.process.stop(PATIENCE);
     }
 }
 
@@ -254,12 +221,10 @@ pub fn metric(page: &str, name: &str) -> Option<f64> {
 
 /// Waits until a file has this content.
 pub fn wait_for_text(path: &Path, text: &str) {
-    let read = || fs::read_to_string(path).ok();
-    let started = Instant::now();
-    while read().as_deref() != Some(text) {
-        assert!(started.elapsed() < PATIENCE, "{} has {:?}", path.display(), read());
-        thread::sleep(Duration::from_millis(10));
-    }
+    retry(|| match fs::read_to_string(path).ok() {
+        Some(found) if found == text => Ok(()),
+        found => Err(format!("{} has {found:?}", path.display())),
+    });
 }
 
 pub fn read(path: &Path) -> String {

@@ -70,7 +70,7 @@ fn snapshot(status: Value, targets: &[(&str, ObjectMeta)]) -> BundleSnapshot {
 }
 
 #[test]
-fn nothing_is_wrong_with_what_is_as_it_should_be() {
+fn a_synced_bundle_has_no_problems() {
     let status = json!({
         "conditions": condition("True", 2), "defaultCAVersion": "own-1-x",
         "sources": [{"source": "inLine", "objects": 0, "certificates": 1}],
@@ -121,7 +121,7 @@ fn problems_name_their_targets() {
 }
 
 #[test]
-fn without_a_controller_that_is_said() {
+fn a_missing_controller_is_reported() {
     let mut seen = snapshot(Value::Null, &[]);
     seen.content = None;
     seen.unseen.push((TargetKind::Secret, "no".into()));

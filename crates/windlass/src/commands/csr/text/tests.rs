@@ -59,7 +59,7 @@ fn certificate(key: &PrivateKey) -> String {
 }
 
 #[test]
-fn a_pending_request_in_words() {
+fn a_pending_request_is_described() {
     let key = PrivateKey::generate().unwrap();
     let request = csr_object(&csr_pem(&key), json!({}));
     let view = CsrView::from_csr(&request, NOW);
@@ -95,7 +95,7 @@ Conditions
 }
 
 #[test]
-fn a_certificate_in_words() {
+fn a_certificate_is_described() {
     let key = PrivateKey::generate_type(KeyType::EcdsaP384).unwrap();
     let other = PrivateKey::generate().unwrap();
     for (holder, told) in [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
@@ -140,7 +140,7 @@ fn undecodable_requests_show_the_reason() {
 }
 
 #[test]
-fn a_list_looks_as_kubectl_s() {
+fn a_list_has_the_format_of_kubectl() {
     let key = PrivateKey::generate().unwrap();
     let views = [CsrView::from_csr(&csr_object(&csr_pem(&key), json!({})), NOW)];
     let expected = "NAME      AGE   SIGNERNAME        REQUESTOR   REQUESTEDDURATION   CONDITION\n\

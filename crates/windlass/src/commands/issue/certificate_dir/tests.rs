@@ -83,7 +83,7 @@ fn killed_after(steps: u8, dir: &TempDir) {
 }
 
 #[test]
-fn wherever_it_stops_the_old_set_stays() {
+fn an_interruption_at_any_step_keeps_the_old_set() {
     for steps in 0..3 {
         let dir = tempfile::tempdir().unwrap();
         CertificateDir::open(dir.path()).unwrap().write(set(1, false)).unwrap();
@@ -128,7 +128,7 @@ fn foreign_files_are_not_overwritten() {
 }
 
 #[test]
-fn links_that_lead_nowhere_are_no_obstacle() {
+fn dangling_links_are_replaced() {
     let dir = tempfile::tempdir().unwrap();
     symlink("..data/tls.key", dir.path().join("tls.key")).unwrap();
     let place = CertificateDir::open(dir.path()).unwrap();
@@ -138,7 +138,7 @@ fn links_that_lead_nowhere_are_no_obstacle() {
 }
 
 #[test]
-fn two_at_once_are_one_too_many() {
+fn a_second_process_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let _first = CertificateDir::open(dir.path()).unwrap();
     assert!(CertificateDir::open(dir.path()).err().unwrap().to_string().contains("another windlass issue"));

@@ -49,7 +49,7 @@ fn usages_fit_the_signer() {
 }
 
 #[test]
-fn somebody_must_be_named() {
+fn a_subject_or_name_is_required() {
     let nobody = CertificateSpec::from_flags(&arguments("--signer example.com/a")).unwrap_err();
     assert!(nobody.to_string().contains("--dns"), "{nobody}");
     for flags in ["--cn a", "--org a", "--dns a", "--ip ::1", "--uri urn:a", "--email a@b"] {

@@ -24,7 +24,7 @@ fn pod_request(conditions: &Value) -> SignerRequest {
 }
 
 #[test]
-fn requests_wait_for_whom_they_wait_for() {
+fn pending_requests_have_the_right_state() {
     let made = datetime!(2026-06-01 12:00 UTC);
     let approved = json!({
         "type": "Approved", "status": "True", "lastUpdateTime": "2026-06-01T13:00:00Z",

@@ -49,7 +49,7 @@ fn with_files(ca: SignerCa, change: impl FnOnce(&mut CaFiles)) -> SignerCa {
 fn facts(ca: SignerCa) -> CheckInputs {
     let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: a.b/c, publish: {}, \
         ca: {selfSigned: {directory: /nowhere/ca}}, requests: {usages: [any], maxDuration: 24h}}]}";
-    let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), text).unwrap();
+    let SignersConfig { signers, .. } = SignersConfig::parse(Path::new("signers.yaml"), text).unwrap();
     let mut known = LocalSigner::built_in(None);
     known.extend(signers.iter().map(|custom| LocalSigner { ca: ca.clone(), ..LocalSigner::custom(custom) }));
     let bundle = SignerBundle {
@@ -96,7 +96,7 @@ fn certificates_of_the_server_itself_are_reported() {
 }
 
 #[test]
-fn cas_are_looked_at() {
+fn ca_problems_are_found() {
     let year = Span::days(365);
     let table: Vec<(SignerCa, &[&str])> = vec![
         (files(year), &[]),
@@ -182,7 +182,7 @@ fn signer_request(name: &str, api: Api, state: RequestState, seconds: i64) -> Si
 }
 
 #[test]
-fn requests_that_wait_for_too_long_are_told() {
+fn requests_that_wait_too_long_are_reported() {
     let request = |name, state, seconds| signer_request(name, Api::Request, state, seconds);
     let pod = |name, state, seconds| signer_request(name, Api::Pod, state, seconds);
     let of = |signer: &str, asked: SignerRequest| SignerRequest { signer: signer.into(), ..asked };
@@ -246,7 +246,7 @@ fn requests_that_wait_for_too_long_are_told() {
 }
 
 #[test]
-fn errors_come_first_and_trouble_is_one_finding() {
+fn errors_come_first_and_a_server_failure_is_one_finding() {
     let mut facts = facts(files(Span::DAY));
     facts.known.truncate(5);
     facts.bad_file = Some("signers.yaml:1:1: kind: is missing".into());
@@ -271,7 +271,7 @@ fn errors_come_first_and_trouble_is_one_finding() {
 }
 
 #[test]
-fn wildcards_that_several_share_are_told() {
+fn shared_wildcards_are_reported() {
     let text = |names: &str, who: &str| {
         format!(
             "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: a.b/c, \
@@ -290,7 +290,7 @@ fn wildcards_that_several_share_are_told() {
     ];
     for (names, who, shared) in table {
         let text = text(names, who);
-        let SignersConfig { signers } = SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
+        let SignersConfig { signers, .. } = SignersConfig::parse(Path::new("signers.yaml"), &text).unwrap();
         let known = LocalSigner { ca: SignerCa::Elsewhere, ..LocalSigner::custom(&signers[0]) };
         let facts = CheckInputs {
             bad_file: None,
@@ -325,6 +325,7 @@ fn issued(name: &str, ca: &CertificateAuthority, left: Span) -> SignerRequest {
             validity: Validity::new(NOW - Span::HOUR, NOW + left).unwrap(),
             public_key: &SubjectKey::from_der(key.public_key().as_der()).unwrap(),
             serial: Serial::random(&SystemRandom::new()).unwrap(),
+            crl_distribution_points: Vec::new(),
         },
     );
     let chain = Some(issued.unwrap().to_pem());
@@ -334,7 +335,7 @@ fn issued(name: &str, ca: &CertificateAuthority, left: Span) -> SignerRequest {
 /// Both leaves come from a CA whose anchor was removed from the bundle; earlier versions reported
 /// nothing.
 #[test]
-fn certificates_without_a_published_anchor_are_told() {
+fn certificates_without_a_published_anchor_are_reported() {
     let (old, new) = (test_authority("ca"), test_authority("ca"));
     let der = |ca: &CertificateAuthority| ca.certificate().der().to_vec();
     let facts_with = |anchors: Vec<Vec<u8>>, asked: Vec<SignerRequest>| {
@@ -364,7 +365,7 @@ fn certificates_without_a_published_anchor_are_told() {
 }
 
 #[test]
-fn a_ca_that_waits_for_nodes_is_told() {
+fn a_ca_waiting_for_nodes_is_reported() {
     let held = |hold_until: Option<OffsetDateTime>, lacking: &[&str]| {
         let mut facts = facts(files(Span::days(99)));
         let bundle = &mut facts.server.as_mut().unwrap().bundles[0];

@@ -45,7 +45,7 @@ impl TestCaPair {
 }
 
 #[test]
-fn a_good_pair_tells_all_about_itself() {
+fn a_valid_pair_is_described_completely() {
     let root = authority("root", -2, 48);
     let serial = Serial::random(&SystemRandom::new()).unwrap();
     let validity = Validity::new(NOW - Duration::HOUR, NOW + Duration::DAY).unwrap();
@@ -73,7 +73,7 @@ fn a_good_pair_tells_all_about_itself() {
 }
 
 #[test]
-fn a_bad_pair_names_its_files_and_no_secret() {
+fn an_invalid_pair_names_its_files_and_no_secret() {
     let (one, other) = (authority("one", -1, 24), authority("other", -1, 24));
     let good = one.certificate().to_pem();
     for (certificate, key, words) in [
@@ -89,7 +89,7 @@ fn a_bad_pair_names_its_files_and_no_secret() {
 }
 
 #[test]
-fn a_ca_that_is_to_be_made_is_not_made_here() {
+fn a_self_signed_ca_is_not_generated_here() {
     let one = authority("one", -1, 24);
     let pair = TestCaPair::new(&one.certificate().to_pem(), &one, 0o600);
     assert!(matches!(pair.self_signed(), SignerCa::Files(_)));

@@ -84,7 +84,7 @@ fn nodes_have_what_all_their_volumes_have() {
         ("n6", json!([source("x", &[&new]), source("x", &[&new])])),
     ];
     let world = trust_state(vec![new.clone(), bundle("y", "", 1, 0)], &reports);
-    assert_eq!(lines(&world), ["x 2/5 -[n2,n3,n4] +[] incomplete", "y 0/0 -[] +[] unused"]);
+    assert_eq!(lines(&world), ["x 2/5 -[n2,n3,n4] +[] Incomplete", "y 0/0 -[] +[] Unused"]);
     let found = overview(&world).deliveries;
     let carries = found[0].lacking.iter().map(|at| at.volumes[0].carries.clone());
     let digest = digest_text(&old.anchors.digest());
@@ -97,11 +97,11 @@ fn nodes_have_what_all_their_volumes_have() {
 fn it_is_the_content_that_counts() {
     let (one, again) = (bundle("x", "", 1, 0), bundle("x", "", 7, 0));
     let world = trust_state(vec![again], &[("n1", json!([source("x", &[&one])]))]);
-    assert_eq!(lines(&world), ["x 1/1 -[] +[] delivered"]);
+    assert_eq!(lines(&world), ["x 1/1 -[] +[] Delivered"]);
 }
 
 #[test]
-fn labels_say_who_should_have_it() {
+fn label_selectors_determine_which_nodes_need_a_bundle() {
     let (live, next) = (bundle("a.b:c:live", "live", 1, 0), bundle("a.b:c:next", "next", 1, 1));
     let nothing = json!({"signerName": "a.b/c", "volumes": ["ns/p/v"]});
     let reports = [
@@ -114,7 +114,7 @@ fn labels_say_who_should_have_it() {
     let world = trust_state(vec![live, next], &reports);
     assert_eq!(
         lines(&world),
-        ["a.b:c:live 4/5 -[n4] +[] incomplete", "a.b:c:next 1/3 -[n3,n4] +[n2] incomplete"]
+        ["a.b:c:live 4/5 -[n4] +[] Incomplete", "a.b:c:next 1/3 -[n3,n4] +[n2] Incomplete"]
     );
     let why = "no bundle matches signerName=a.b/c without a labelSelector";
     assert_eq!(overview(&world).deliveries[0].lacking[0].volumes[0].message, why);
@@ -125,7 +125,7 @@ fn labels_say_who_should_have_it() {
 }
 
 #[test]
-fn those_that_are_gone_are_seen_where_they_are() {
+fn deleted_bundles_are_reported_where_they_remain() {
     let (gone, live) = (bundle("a.b:c:gone", "live", 1, 0), bundle("a.b:c:live", "live", 1, 1));
     let mut blocked = source("set=live", &[&gone]);
     blocked["message"] = json!("no disk");
@@ -141,9 +141,9 @@ fn those_that_are_gone_are_seen_where_they_are() {
     assert_eq!(
         lines(&world),
         [
-            "a.b:c:gone 1/1 -[] +[n2] gone",
-            "a.b:c:live 1/2 -[n2] +[] incomplete",
-            "never 0/1 -[n3] +[] absent",
+            "a.b:c:gone 1/1 -[] +[n2] Gone",
+            "a.b:c:live 1/2 -[n2] +[] Incomplete",
+            "never 0/1 -[n3] +[] Absent",
         ]
     );
     let found = overview(&world).deliveries;
@@ -154,16 +154,16 @@ fn those_that_are_gone_are_seen_where_they_are() {
 }
 
 #[test]
-fn a_report_that_is_cut_proves_nothing() {
+fn a_truncated_report_is_no_proof_of_delivery() {
     let new = bundle("x", "", 2, 1);
     let mut world = trust_state(vec![new.clone()], &[("n1", json!([source("x", &[&new])]))]);
     world.reports.get_mut("n1").unwrap().status.more_sources = 1;
-    assert_eq!(lines(&world), ["x 0/1 -[n1] +[] incomplete"]);
+    assert_eq!(lines(&world), ["x 0/1 -[n1] +[] Incomplete"]);
     assert_eq!(overview(&world).deliveries[0].lacking[0].volumes[0].message, CUT);
 }
 
 #[test]
-fn nodes_without_a_report_are_told_apart() {
+fn nodes_without_a_report_are_distinguished() {
     let mut world = trust_state(Vec::new(), &[("n1", json!([]))]);
     assert!(overview(&world).agentless.is_empty() && overview(&world).unreported.is_empty());
     let node = |ours| NodeState { ours, lost: None };
@@ -176,7 +176,7 @@ fn nodes_without_a_report_are_told_apart() {
 }
 
 #[test]
-fn a_selection_that_matches_nothing_counts_where_it_may_have_been_meant() {
+fn an_empty_selection_counts_if_the_bundle_may_have_been_selected() {
     let (live, other) = (bundle("a.b:c:live", "live", 1, 0), bundle("roots", "", 1, 1));
     let mut optional = source("set=lvie", &[]);
     optional["optional"] = json!(true);
@@ -195,11 +195,11 @@ fn a_selection_that_matches_nothing_counts_where_it_may_have_been_meant() {
     assert_eq!(
         lines(&world),
         [
-            "a.b:c:live 1/3 -[n2,n3] +[] incomplete",
-            "a.b:c:lvie 0/1 -[n3] +[] absent",
-            "roots 0/1 -[n5] +[] incomplete",
-            "rots 0/1 -[n5] +[] absent",
-            "x.y:z:live 0/1 -[n6] +[] absent",
+            "a.b:c:live 1/3 -[n2,n3] +[] Incomplete",
+            "a.b:c:lvie 0/1 -[n3] +[] Absent",
+            "roots 0/1 -[n5] +[] Incomplete",
+            "rots 0/1 -[n5] +[] Absent",
+            "x.y:z:live 0/1 -[n6] +[] Absent",
         ]
     );
     let found = overview(&world);
@@ -217,10 +217,10 @@ fn a_silent_node_has_nothing() {
     let new = bundle("x", "", 2, 1);
     let has = || json!([source("x", &[&new])]);
     let mut world = trust_state(vec![new.clone()], &[("n1", has()), ("n2", has()), ("n3", has())]);
-    assert_eq!(lines(&world), ["x 3/3 -[] +[] delivered"]);
+    assert_eq!(lines(&world), ["x 3/3 -[] +[] Delivered"]);
     world.nodes.get_mut("n2").unwrap().lost = Some("2026-03-01T12:01:00Z".into());
     world.nodes.remove("n3");
-    assert_eq!(lines(&world), ["x 1/3 -[n2,n3] +[] incomplete"]);
+    assert_eq!(lines(&world), ["x 1/3 -[n2,n3] +[] Incomplete"]);
     let found = &overview(&world).deliveries[0];
     let why = found.lacking.iter().map(|at| at.volumes[0].message.as_str()).collect::<Vec<_>>();
     assert_eq!(why, ["node status Unknown since 2026-03-01T12:01:00Z", "the Node does not exist"]);
