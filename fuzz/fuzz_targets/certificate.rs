@@ -1,9 +1,9 @@
-//! Fuzzes DER certificates, both foreign and our own.
+//! Fuzzes DER certificates, both foreign and our own, and CRLs.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use windlass_fuzz::run_with_time_limit;
-use windlass_pki::{Certificate, ForeignCertificate};
+use windlass_pki::{Certificate, CertificateRevocationList, ForeignCertificate};
 
 fuzz_target!(|data: &[u8]| {
     run_with_time_limit(data, || {
@@ -15,7 +15,11 @@ fuzz_target!(|data: &[u8]| {
         }
         let _ = ForeignCertificate::several_from_der(data);
         if let Ok(certificate) = Certificate::from_der(data) {
-            let _ = certificate.to_pem();
+            let _ = (certificate.to_pem(), certificate.authority_id());
+        }
+        if let Ok(list) = CertificateRevocationList::from_der(data) {
+            assert_eq!(list.entries().count(), list.len());
+            let _ = list.to_pem();
         }
     });
 });

@@ -13,7 +13,8 @@ fuzz_target!(|data: &[u8]| {
     let Some((first, rest)) = data.split_first() else { return };
     let Ok(url) = std::str::from_utf8(rest) else { return };
     let method = &METHODS[usize::from(*first) % METHODS.len()];
-    let (path, query) = url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
+    let (path, query) =
+        url.split_once('?').map_or((url, None), |(path, query)| (path, Some(query)));
     run_with_time_limit(data, || {
         let query = QueryParameters::parse(query);
         let watch = query.flag("watch").unwrap_or_default();

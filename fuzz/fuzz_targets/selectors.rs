@@ -14,7 +14,6 @@ fuzz_target!(|data: &[u8]| {
         }
         if let Ok(selector) = fields::FieldSelector::parse(text) {
             let _ = selector.matches(|_| Some("default"));
-            let _ = selector.check_supported(&["metadata.name"]);
         }
     });
 });

@@ -166,7 +166,7 @@ async fn attack_once(
     binary: Option<&Path>,
 ) -> Result<AttackReport> {
     let target = match (binary, &args.server, &args.token) {
-        (Some(binary), ..) => AttackTarget::start(binary).await?,
+        (Some(binary), ..) => AttackTarget::start(binary)?,
         (None, Some(url), Some(token)) => AttackTarget::running(url, token, args.pid)?,
         _ => bail!("neither a binary nor a server"),
     };
@@ -194,7 +194,7 @@ async fn attack_once(
     if attack.prepare.is_some() {
         streams::clean(&target).await?;
     }
-    target.stop().await?;
+    target.stop()?;
     Ok(AttackReport {
         name: attack.name,
         took: attack_took,

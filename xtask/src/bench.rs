@@ -29,8 +29,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use windlass_testkit::etcd::EtcdCluster;
 
+pub use process::{MeasuredProcess, memory, process_cpu_seconds};
 pub use rates::config_map;
-pub use server::{free_port, memory, process_cpu_seconds, to_pid};
 pub use watchers::raise_file_limit;
 
 use crate::tools::succeed;

@@ -82,6 +82,8 @@ impl TestCount {
             .env("WINDLASS_KUBECTL", &tools.kubectl)
             .env("WINDLASS_STRACE", &tools.strace)
             .env("WINDLASS_PYTHON", &tools.python)
+            .env("WINDLASS_SOFTHSM", &tools.softhsm)
+            .env("WINDLASS_PKCS11_TOOL", &tools.pkcs11_tool)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if args.long {

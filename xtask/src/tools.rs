@@ -1,4 +1,4 @@
-//! External programs of the tests: etcd, kubectl, Python with the Kubernetes client, strace.
+//! External programs of the tests: etcd, kubectl, Python with the Kubernetes client, strace, SoftHSM, pkcs11-tool.
 //!
 //! Installed programs are used; missing ones go into `.tools/`, which git ignores. Debian packages
 //! are unpacked there rather than installed: that needs no root, and starts no service. A tool that
@@ -25,6 +25,10 @@ pub struct TestTools {
     pub python: PathBuf,
     /// `strace`, which makes system calls fail.
     pub strace: PathBuf,
+    /// `softhsm2-util`, with the library of SoftHSM in the `lib` beside its directory.
+    pub softhsm: PathBuf,
+    /// `pkcs11-tool`, which shows what a token holds.
+    pub pkcs11_tool: PathBuf,
 }
 
 impl TestTools {
@@ -36,6 +40,8 @@ impl TestTools {
             kubectl: program(&dir, &["kubectl"], &["kubernetes-client"])?,
             python: python(&dir)?,
             strace: program(&dir, &["strace"], &["strace"])?,
+            softhsm: program(&dir, &["softhsm2-util"], &["softhsm2", "libsofthsm2"])?,
+            pkcs11_tool: program(&dir, &["pkcs11-tool"], &["opensc", "opensc-pkcs11"])?,
         })
     }
 }

@@ -1,20 +1,16 @@
 //! The attacked server: started here, or running on a loopback address.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Signal, kill_process};
+use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
-use tokio::time::timeout;
-use windlass_testkit::HttpClient;
+use windlass_testkit::{HttpClient, free_address};
 
-use crate::bench::{free_port, memory, process_cpu_seconds, to_pid};
+use crate::bench::{MeasuredProcess, memory, process_cpu_seconds};
 
 /// Bearer token of the administrator whose latency is measured.
 const HONEST: &str = "honest-token";
@@ -24,8 +20,6 @@ const ATTACKER: &str = "attacker-token";
 /// Soft limit on open files that most systems give a service.
 const FILES: u64 = 1024;
 
-/// Start timeout; longer than any healthy start.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// Stop timeout; longer than any healthy stop.
 const STOP: Duration = Duration::from_secs(5);
 
@@ -38,46 +32,33 @@ pub struct AttackTarget {
     /// Administrator whose latency is measured.
     pub honest: HttpClient,
     pid: Option<u32>,
-    child: Option<(Child, TempDir)>,
+    started: Option<(MeasuredProcess, TempDir)>,
 }
 
 impl AttackTarget {
     /// Starts a server on an empty directory, with a soft limit of 1024 open files.
-    pub async fn start(binary: &Path) -> Result<Self> {
+    pub fn start(binary: &Path) -> Result<Self> {
         let scratch = tempfile::tempdir()?;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()?));
+        let address = free_address();
         let tokens = scratch.path().join("tokens.csv");
         let users = format!("{HONEST},honest,,\"system:masters\"\n{ATTACKER},attacker,,\"system:masters\"\n");
         fs::write(&tokens, users)?;
-        let log = fs::File::create(scratch.path().join("server.log"))?;
-        let mut child = Command::new("sh")
+        let mut command = Command::new("sh");
+        command
             .args(["-c", &format!("ulimit -Sn {FILES}; exec \"$0\" \"$@\"")])
             .arg(binary)
             .args(["up", "--no-node", "--listen", &address.to_string(), "--data-dir"])
             .arg(scratch.path().join("data"))
             .arg("--token-auth-file")
-            .arg(&tokens)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()?;
-        let pid = child.id().context("the server ended at once")?;
-        let stdout = child.stdout.take().context("the server's output is not piped")?;
-        let mut lines = BufReader::new(stdout).lines();
-        let ready = timeout(PATIENCE, lines.next_line()).await.context("the start timed out")??;
-        if ready.is_none() {
-            let log = fs::read_to_string(scratch.path().join("server.log"))?;
-            bail!("the server ended before it was ready:\n{log}");
-        }
-        tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            .arg(&tokens);
+        let process = MeasuredProcess::start_server(&mut command, &scratch.path().join("server.log"))?;
         let anonymous = HttpClient::unverified(address);
         Ok(Self {
             attacker: anonymous.with_token(ATTACKER),
             honest: anonymous.with_token(HONEST),
             anonymous,
-            pid: Some(pid),
-            child: Some((child, scratch)),
+            pid: Some(process.pid()),
+            started: Some((process, scratch)),
         })
     }
 
@@ -85,7 +66,7 @@ impl AttackTarget {
     pub fn running(url: &str, token: &str, pid: Option<u32>) -> Result<Self> {
         let anonymous = HttpClient::unverified(loopback(url)?);
         let honest = anonymous.with_token(token);
-        Ok(Self { attacker: honest.clone(), honest, anonymous, pid, child: None })
+        Ok(Self { attacker: honest.clone(), honest, anonymous, pid, started: None })
     }
 
     /// Returns the resident memory in bytes; `None` if the process is unknown.
@@ -104,20 +85,10 @@ impl AttackTarget {
     }
 
     /// Stops a server that was started here; kills it if the attack still keeps it busy.
-    pub async fn stop(self) -> Result<()> {
-        let (Some((mut child, _scratch)), Some(pid)) = (self.child, self.pid) else {
-            return Ok(());
-        };
-        kill_process(to_pid(pid)?, Signal::TERM)?;
-        match timeout(STOP, child.wait()).await {
-            Ok(status) => {
-                let status = status?;
-                ensure!(status.success(), "the server stopped with {status}");
-            }
-            Err(_) => {
-                eprintln!("attack:   the server did not stop within {STOP:?}");
-                child.kill().await?;
-            }
+    pub fn stop(self) -> Result<()> {
+        let Some((process, _scratch)) = self.started else { return Ok(()) };
+        if !process.stop_within(STOP)? {
+            eprintln!("attack:   the server did not stop within {STOP:?}");
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
         TableRow::lower("client certificate: adds", added(as_person), "us")
             .with_note(note("on an open connection, and a role")),
     );
-    server.stop().await
+    server.stop()
 }
 
 /// Returns the median CPU time of one read in microseconds, for each caller.
@@ -106,7 +106,7 @@ async fn cost(
         connection.expect(Method::GET, &path, Bytes::new()).await?;
         connections.push(connection);
     }
-    let (before, started) = (server.cpu_seconds()?, Instant::now());
+    let (before, started) = (server.process.cpu_seconds()?, Instant::now());
     let mut workers = JoinSet::new();
     for mut connection in connections {
         let path = path.clone();
@@ -124,7 +124,7 @@ async fn cost(
         done += worker??;
     }
     ensure!(done > 0, "nothing was read");
-    Ok((server.cpu_seconds()? - before) * 1e6 / done as f64)
+    Ok((server.process.cpu_seconds()? - before) * 1e6 / done as f64)
 }
 
 /// Creates roles and bindings that do not concern the measured callers.

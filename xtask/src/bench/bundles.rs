@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use hyper::Method;
 use serde_json::{Value, json};
-use tokio::process::Command;
+use std::process::Command;
 use windlass_testkit::{HttpClient, HttpConnection, HttpProtocol};
 
 use super::BenchContext;
-use super::process::ChildProcess;
+use super::process::MeasuredProcess;
 use super::server::ServerProcess;
 use super::table::{ResultTable, TableRow};
 use super::volumes::RootCertificates;
@@ -36,7 +36,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let server = ServerProcess::start_alone(bench, &data).await?;
     let mut admin = server.client.connect_with(HttpProtocol::Http1).await?;
     create_namespaces(&mut admin, count).await?;
-    let controllers = controllers(bench, &data)?;
+    let controllers = controllers(bench, &data);
     // Startup is not part of the measurement.
     tokio::time::sleep(SETTLE).await;
     let mut roots = RootCertificates::new(CERTIFICATES)?;
@@ -56,10 +56,10 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let took = began.elapsed().as_secs_f64();
     table.add(TableRow::lower(format!("{title}: a change is in all after"), took, "s"));
     add_memory(table, &title, &controllers)?;
-    controllers.stop().await?;
+    controllers.stop()?;
 
     // A new process reconciles everything again.
-    let controllers = self::controllers(bench, &data)?;
+    let controllers = self::controllers(bench, &data);
     tokio::time::sleep(SETTLE).await;
     let third = targets(&mut admin, "all").await?;
     let written = third.iter().filter(|(name, version)| second.get(*name) != Some(version));
@@ -67,19 +67,19 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     table.add(TableRow::lower(format!("{title}: writes of a second pass"), written, ""));
     measure_many(&server.client, table, count).await?;
     add_memory(table, &format!("{MANY} Bundles at once, {count} targets"), &controllers)?;
-    controllers.stop().await?;
-    server.stop().await
+    controllers.stop()?;
+    server.stop()
 }
 
 /// Starts controllers in a separate process, so that their memory is measured separately.
-fn controllers(bench: &BenchContext, data: &Path) -> Result<ChildProcess> {
+fn controllers(bench: &BenchContext, data: &Path) -> MeasuredProcess {
     let mut command = Command::new(&bench.binary);
     command.args(["controllers", "--leader-elect=false"]);
     command.arg("--kubeconfig").arg(data.join("admin.kubeconfig"));
-    ChildProcess::start(&mut command, &bench.scratch.join("controllers.log"))
+    MeasuredProcess::start(&mut command, &bench.scratch.join("controllers.log"))
 }
 
-fn add_memory(table: &mut ResultTable, title: &str, controllers: &ChildProcess) -> Result<()> {
+fn add_memory(table: &mut ResultTable, title: &str, controllers: &MeasuredProcess) -> Result<()> {
     let peak = controllers.peak_memory()? as f64 / f64::from(1 << 20);
     table.add(TableRow::lower(format!("{title}: the controllers' memory, at most"), peak, "MiB"));
     Ok(())

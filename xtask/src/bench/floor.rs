@@ -34,7 +34,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
         TableRow::higher("full TLS 1.3 handshakes", rate, "/s")
             .with_note("16 at a time, both sides on this machine"),
     );
-    server.stop().await?;
+    server.stop()?;
     if bench.etcd.is_some() {
         let store = open(bench, &bench.scratch.join("puts"))?;
         table.add(puts(bench, store).await?);

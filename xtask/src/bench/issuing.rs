@@ -53,9 +53,9 @@ async fn measure_burst(bench: &BenchContext, table: &mut ResultTable, count: usi
     let nodes = [server.client.with_token(READER)];
     // Warms up, so that one-time setup is not measured.
     burst(&server.client, &nodes, "warm", 64).await?;
-    let before = server.cpu_seconds()?;
+    let before = server.process.cpu_seconds()?;
     let (took, samples) = burst(&server.client, &nodes, "node", count).await?;
-    let cpu = (server.cpu_seconds()? - before) * 1_000_000.0 / count as f64;
+    let cpu = (server.process.cpu_seconds()? - before) * 1_000_000.0 / count as f64;
     let spread = LatencyDistribution::from_samples(samples)?;
     let title = format!("burst of {count} node certificates");
     let rate = count as f64 / took.as_secs_f64();
@@ -70,7 +70,7 @@ async fn measure_burst(bench: &BenchContext, table: &mut ResultTable, count: usi
             .reference(4_600.0)
             .with_note("the bar is 1 s"),
     );
-    server.stop().await
+    server.stop()
 }
 
 /// Measures requests of many nodes through few connections: the cost of the certificates alone.
@@ -84,11 +84,11 @@ async fn measure_backlog(bench: &BenchContext, table: &mut ResultTable, count: u
         TableRow::lower(format!("{title}: the server's memory, at most"), mebibytes(&server)?, "MiB")
             .with_note("the bar is 100 MiB"),
     );
-    server.stop().await
+    server.stop()
 }
 
 fn mebibytes(server: &ServerProcess) -> Result<f64> {
-    Ok(server.peak_memory()? as f64 / f64::from(1 << 20))
+    Ok(server.process.peak_memory()? as f64 / f64::from(1 << 20))
 }
 
 /// Measures realistic nodes: each has a connection, sends its request on it, and watches that
@@ -98,7 +98,7 @@ async fn measure_nodes(bench: &BenchContext, table: &mut ResultTable, count: usi
     let server = start(bench, "issuing-nodes").await?;
     let client = server.client.with_token(READER);
     let connections = connect(&client, count).await?;
-    let connected = server.resident_memory()? as f64 / f64::from(1 << 20);
+    let connected = server.process.resident_memory()? as f64 / f64::from(1 << 20);
     let together = Arc::new(Barrier::new(count + 1));
     let mut nodes = JoinSet::new();
     for (number, connection) in connections.into_iter().enumerate() {
@@ -131,7 +131,7 @@ async fn measure_nodes(bench: &BenchContext, table: &mut ResultTable, count: usi
             "a TLS connection and a watch of each node; {connected:.0} MiB when connected"
         )),
     );
-    server.stop().await
+    server.stop()
 }
 
 /// Starts a server on which one user may have node certificates auto-approved.

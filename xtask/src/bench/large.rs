@@ -31,7 +31,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let data = bench.scratch.join("large");
     let server = ServerProcess::start(bench, &data).await?;
     fill(&server, NAMESPACE, 1, 1_024).await?;
-    server.stop().await?;
+    server.stop()?;
     let store = open(bench, &data)?;
     let rate = prefill(&store, count - 1).await?;
     store.close().await?;
@@ -46,25 +46,25 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     );
     // Idle memory is measured after a quiet period.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let idle = server.resident_memory()? as f64 / MIB;
-    let peak = server.peak_memory()? as f64 / MIB;
+    let idle = server.process.resident_memory()? as f64 / MIB;
+    let peak = server.process.peak_memory()? as f64 / MIB;
     table.add(
         TableRow::lower(format!("{title}: memory"), idle, "MiB")
             .with_note(format!("{peak:.0} MiB at most while starting")),
     );
     let took = list(&server.client, count).await?;
-    let grown = server.resident_memory()? as f64 / MIB - idle;
+    let grown = server.process.resident_memory()? as f64 / MIB - idle;
     table.add(
         list_row(&format!("{title}: list in pages of {PAGE}"), took)
             .with_note(format!("the bar is 30 s; at one resourceVersion; memory grew by {grown:.1} MiB")),
     );
     let (took, written) = list_while_written(&server.client, count).await?;
-    let grown = server.resident_memory()? as f64 / MIB - idle;
+    let grown = server.process.resident_memory()? as f64 / MIB - idle;
     let name = format!("{title}: the same while one is written to");
     table.add(list_row(&name, took).with_note(format!(
         "at one resourceVersion, {written} writes meanwhile; memory grew by {grown:.1} MiB"
     )));
-    server.stop().await
+    server.stop()
 }
 
 fn list_row(name: &str, took: Duration) -> TableRow {

@@ -65,10 +65,10 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
         TableRow::lower(format!("{title}: all have rotated"), rotated.as_secs_f64(), "s")
             .with_note("put forward in one moment; one request each"),
     );
-    let peak = server.peak_memory()? as f64 / f64::from(1 << 20);
+    let peak = server.process.peak_memory()? as f64 / f64::from(1 << 20);
     table.add(TableRow::lower(format!("{title}: the server's memory, at most"), peak, "MiB"));
     fleet.stop().await?;
-    server.stop().await
+    server.stop()
 }
 
 /// Creates a bootstrap token and the permissions of its bearers and nodes.

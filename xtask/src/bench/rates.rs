@@ -27,7 +27,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let server = ServerProcess::start(bench, &bench.scratch.join("rates")).await?;
     prepare(&server).await?;
     verbs(bench, table, std::slice::from_ref(&server.client), "").await?;
-    server.stop().await
+    server.stop()
 }
 
 /// Measures every verb in turn, with the clients spread over prepared servers.

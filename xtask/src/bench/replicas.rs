@@ -4,11 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::process::Command;
+use std::process::Command;
 
 use super::BenchContext;
 use super::issuing::{CLIENTS, allow, burst};
-use super::process::ChildProcess;
+use super::process::MeasuredProcess;
 use super::rates;
 use super::server::{READER, ServerProcess};
 use super::table::{LatencyDistribution, ResultTable, TableRow};
@@ -18,7 +18,7 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let (one, other) = (bench.scratch.join("replica-1"), bench.scratch.join("replica-2"));
     let first = ServerProcess::start_alone(bench, &one).await?;
     let second = ServerProcess::start_beside(bench, &other, &one).await?;
-    let controllers = [controllers(bench, &one, &one)?, self::controllers(bench, &other, &one)?];
+    let controllers = [controllers(bench, &one, &one), self::controllers(bench, &other, &one)];
     allow(&first.client).await?;
     let nodes = [&first, &second].map(|server| server.client.with_token(READER));
     // Warms up, so that one-time setup is not measured; also waits for a leader.
@@ -28,16 +28,18 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     let (took, samples) = burst(&second.client, &nodes, "node", count).await?;
     issued(table, count, took, samples)?;
     for process in controllers {
-        process.stop().await?;
+        process.stop()?;
     }
 
     rates::prepare(&first).await?;
     let clients = [first.client.clone(), second.client.clone()];
     rates::verbs(bench, table, &clients, "two servers: ").await?;
-    let resident = (first.resident_memory()? + second.resident_memory()?) as f64 / f64::from(1 << 20) / 2.0;
+    let resident = (first.process.resident_memory()? + second.process.resident_memory()?) as f64
+        / f64::from(1 << 20)
+        / 2.0;
     table.add(TableRow::lower("two servers: memory of one, afterwards", resident, "MiB"));
-    second.stop().await?;
-    first.stop().await
+    second.stop()?;
+    first.stop()
 }
 
 fn issued(table: &mut ResultTable, count: usize, took: Duration, samples: Vec<Duration>) -> Result<()> {
@@ -55,7 +57,7 @@ fn issued(table: &mut ResultTable, count: usize, took: Duration, samples: Vec<Du
 }
 
 /// Starts controllers of the server at `data`, which sign with the CA of the first.
-fn controllers(bench: &BenchContext, data: &Path, first: &Path) -> Result<ChildProcess> {
+fn controllers(bench: &BenchContext, data: &Path, first: &Path) -> MeasuredProcess {
     let mut command = Command::new(&bench.binary);
     command
         .args(["controllers", "--kubeconfig"])
@@ -65,5 +67,5 @@ fn controllers(bench: &BenchContext, data: &Path, first: &Path) -> Result<ChildP
         .arg("--cluster-signing-key-file")
         .arg(first.join("pki/client-ca.key"));
     let name = data.file_name().unwrap_or_default().to_string_lossy();
-    ChildProcess::start(&mut command, &bench.scratch.join(format!("controllers-{name}.log")))
+    MeasuredProcess::start(&mut command, &bench.scratch.join(format!("controllers-{name}.log")))
 }

@@ -21,19 +21,19 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
     for attempt in 0..STARTS {
         let server = ServerProcess::start(bench, &bench.scratch.join(format!("fresh-{attempt}"))).await?;
         fresh.push(server.ready_after);
-        server.stop().await?;
+        server.stop()?;
     }
     table.add(start_row("start to ready, fresh directory", fresh)?.reference(4_000.0));
 
     let data = bench.scratch.join("full");
     let server = ServerProcess::start(bench, &data).await?;
     wait_idle_period().await;
-    let idle = server.resident_memory()? as f64 / MIB;
+    let idle = server.process.resident_memory()? as f64 / MIB;
     table.add(TableRow::lower("idle memory", idle, "MiB").reference(315.0));
 
     let objects = if bench.args.quick { 1_000 } else { 10_000 };
     fill(&server, NAMESPACE, objects, 1_024).await?;
-    server.stop().await?;
+    server.stop()?;
     let mut restarts = Vec::new();
     let mut holding = 0.0;
     for attempt in 0..STARTS {
@@ -41,9 +41,9 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable) -> Result<()
         restarts.push(server.ready_after);
         if attempt == 0 {
             wait_idle_period().await;
-            holding = server.resident_memory()? as f64 / MIB;
+            holding = server.process.resident_memory()? as f64 / MIB;
         }
-        server.stop().await?;
+        server.stop()?;
     }
     table.add(start_row(format!("start to ready, {objects} objects of 1 KiB"), restarts)?);
     table.add(TableRow::lower(format!("idle memory, {objects} objects of 1 KiB"), holding, "MiB"));

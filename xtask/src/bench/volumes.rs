@@ -82,8 +82,8 @@ async fn measure_pods(bench: &BenchContext, table: &mut ResultTable, count: usiz
     table.add(TableRow::lower(format!("{title}: the idle agent's share of a core"), busy, "%"));
     let resident = agent.process.resident_memory()? as f64 / f64::from(1 << 20);
     table.add(TableRow::lower(format!("{title}: the idle agent's memory"), resident, "MiB"));
-    agent.stop().await?;
-    server.stop().await
+    agent.stop()?;
+    server.stop()
 }
 
 fn signers() -> String {

@@ -84,9 +84,9 @@ async fn measure_crowd(bench: &BenchContext, table: &mut ResultTable, crowd: &Wa
         version = resource_version(&answer)?;
     }
     sleep(Duration::from_millis(500)).await;
-    let before = server.resident_memory()?;
+    let before = server.process.resident_memory()?;
 
-    let (told, mut all_told) = mpsc::unbounded_channel();
+    let (notified, mut all_notified) = mpsc::unbounded_channel();
     let connected = Instant::now();
     let streams =
         connect(&server.client, count, &format!("{BUNDLES}?watch=true&resourceVersion={version}")).await?;
@@ -94,33 +94,32 @@ async fn measure_crowd(bench: &BenchContext, table: &mut ResultTable, crowd: &Wa
     let arrived = Arc::new(AtomicUsize::new(0));
     let mut readers = JoinSet::new();
     for stream in streams {
-        readers.spawn(read(stream, arrived.clone(), count, told.clone()));
+        readers.spawn(read(stream, arrived.clone(), count, notified.clone()));
     }
     sleep(Duration::from_secs(1)).await;
-    let idle = server.resident_memory()?;
+    let idle = server.process.resident_memory()?;
 
     let rounds = if bench.args.quick { 3 } else { 11 };
-    let cpu_before = server.cpu_seconds()?;
+    let cpu_before = server.process.cpu_seconds()?;
     let mut samples = Vec::new();
     for round in 0..rounds {
-        let took = update_and_wait(&mut updater, change(100 + round), &mut all_told, &mut readers).await;
+        let took = update_and_wait(&mut updater, change(100 + round), &mut all_notified, &mut readers).await;
         samples.push(took.with_context(|| {
             format!("round {round}: {} events arrived in all", arrived.load(Ordering::SeqCst))
         })?);
     }
-    let cpu = (server.cpu_seconds()? - cpu_before) / rounds as f64;
-    let after = server.resident_memory()?;
+    let cpu = (server.process.cpu_seconds()? - cpu_before) / rounds as f64;
+    let after = server.process.resident_memory()?;
 
     let [time, memory, seconds] = crowd.reference;
     let per_watcher = |resident: u64| resident.saturating_sub(before) as f64 / 1_024.0 / count as f64;
     let spread = LatencyDistribution::from_samples(samples)?;
-    let row = TableRow::lower(format!("{title}: update to last told"), spread.millis(0.5), "ms").with_note(
-        format!(
+    let row = TableRow::lower(format!("{title}: update to last watcher"), spread.millis(0.5), "ms")
+        .with_note(format!(
             "median of {rounds}, max {:.0} ms; connected in {:.1} s",
             spread.millis(1.0),
             connecting.as_secs_f64()
-        ),
-    );
+        ));
     table.add(referenced(row, time));
     let row = TableRow::lower(format!("{title}: memory each"), per_watcher(after), "KiB")
         .with_note(format!("after {rounds} updates; {:.1} KiB before the first", per_watcher(idle)));
@@ -164,15 +163,15 @@ fn referenced(row: TableRow, reference: Option<f64>) -> TableRow {
 async fn update_and_wait(
     updater: &mut HttpConnection,
     body: Bytes,
-    all_told: &mut mpsc::UnboundedReceiver<Instant>,
+    all_notified: &mut mpsc::UnboundedReceiver<Instant>,
     readers: &mut JoinSet<Result<()>>,
 ) -> Result<Duration> {
     let sent = Instant::now();
     updater.expect(Method::PATCH, WATCHED, body).await?;
     tokio::select! {
-        last = timeout(Duration::from_secs(30), all_told.recv()) => {
-            let last = last.context("not everybody was told within 30 s")?;
-            Ok(last.context("nobody is left")?.duration_since(sent))
+        last = timeout(Duration::from_secs(30), all_notified.recv()) => {
+            let last = last.context("not all watchers received the update within 30 s")?;
+            Ok(last.context("no watcher is left")?.duration_since(sent))
         }
         Some(ended) = readers.join_next() => {
             ended??;
@@ -211,7 +210,7 @@ async fn read(
     mut stream: Incoming,
     arrived: Arc<AtomicUsize>,
     watchers: usize,
-    told: mpsc::UnboundedSender<Instant>,
+    notified: mpsc::UnboundedSender<Instant>,
 ) -> Result<()> {
     while let Some(frame) = stream.frame().await {
         let Ok(data) = frame?.into_data() else {
@@ -220,7 +219,7 @@ async fn read(
         for _ in data.iter().filter(|byte| **byte == b'\n') {
             // Rounds are sequential, so a multiple of the watcher count means all have it.
             if (arrived.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(watchers) {
-                told.send(Instant::now()).ok();
+                notified.send(Instant::now()).ok();
             }
         }
     }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_lies_where_rust_looks_for_it() {
+    fn a_module_is_where_rust_expects_it() {
         for (file, text, expected) in [
             ("crates/a/src/lib.rs", "mod b;", "crates/a/src/b.rs"),
             ("crates/a/src/b.rs", "mod c;", "crates/a/src/b/c.rs"),

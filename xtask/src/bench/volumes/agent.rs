@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use bytes::Bytes;
 use hyper::Method;
-use tokio::process::Command;
+use std::process::Command;
 use windlass_testkit::{HttpClient, HttpProtocol};
 
 use super::super::BenchContext;
 use super::super::nodes;
-use super::super::process::ChildProcess;
+use super::super::process::MeasuredProcess;
 use super::PATIENCE;
 
 pub const NAME: &str = "bench-node";
 
 /// A running agent; killed on drop.
 pub struct AgentProcess {
-    pub process: ChildProcess,
+    pub process: MeasuredProcess,
     root: PathBuf,
 }
 
@@ -38,7 +38,7 @@ impl AgentProcess {
             .args([&"--kubeconfig".into(), &place.join("kubeconfig")])
             .args([&"--cert-dir".into(), &place.join("pki")])
             .args([&"--root-dir".into(), &root]);
-        let process = ChildProcess::start(&mut command, &bench.scratch.join("agent.log"))?;
+        let process = MeasuredProcess::start(&mut command, &bench.scratch.join("agent.log"));
         let agent = Self { process, root };
         let began = Instant::now();
         let mut connection = admin.connect_with(HttpProtocol::Http1).await?;
@@ -56,8 +56,8 @@ impl AgentProcess {
     }
 
     /// Stops the agent with SIGTERM and removes its volumes.
-    pub async fn stop(self) -> Result<()> {
-        self.process.stop().await?;
+    pub fn stop(self) -> Result<()> {
+        self.process.stop()?;
         // They may be on a separate file system, which outlives the agent.
         let _ = std::process::Command::new("umount").arg(self.root.join("pods")).output();
         Ok(())

@@ -51,10 +51,10 @@ pub async fn measure(bench: &BenchContext, table: &mut ResultTable, count: usize
             .reference(ALLOWED)
             .with_note("all in one process; the KEP allows five minutes"),
     );
-    let peak = server.peak_memory()? as f64 / f64::from(1 << 20);
+    let peak = server.process.peak_memory()? as f64 / f64::from(1 << 20);
     table.add(TableRow::lower(format!("{title}: the server's memory, at most"), peak, "MiB"));
     fleet.stop().await?;
-    server.stop().await
+    server.stop()
 }
 
 struct AgentFleet {
