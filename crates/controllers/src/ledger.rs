@@ -111,7 +111,7 @@ pub struct LedgerTask {
 impl Ledger {
     /// Creates a ledger and the task that writes it.
     pub fn new(client: Client, clock: Clock, metrics: &MetricFamilies) -> (Ledger, Arc<LedgerTask>) {
-        let state = Arc::new(LedgerState::new(metrics.ledger.clone()));
+        let state = Arc::new(LedgerState::new(metrics));
         let recheck = RecheckSignal::default();
         let (mut chains, mut writers) = (Vec::new(), Vec::new());
         for chain in LedgerChain::ALL {
@@ -131,7 +131,7 @@ impl Ledger {
     /// Creates a ledger that records nothing, as where the server has none.
     pub fn disabled() -> Ledger {
         let clock: Clock = Arc::new(|| time::OffsetDateTime::UNIX_EPOCH);
-        let state = Arc::new(LedgerState::new(MetricFamilies::unregistered().ledger.clone()));
+        let state = Arc::new(LedgerState::new(&MetricFamilies::unregistered()));
         let presence = watch::Sender::new(KindPresence::NotServed);
         Ledger { shared: Arc::new(LedgerShared { chains: Vec::new(), presence, state, clock }) }
     }

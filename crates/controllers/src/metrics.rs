@@ -73,7 +73,7 @@ pub struct MetricFamilies {
     pub(crate) elections: ElectionMetrics,
     pub(crate) ledger: LedgerMetrics,
     /// Numbers about signers for their status, which are not exposed here.
-    pub statistics: SignerStatistics,
+    pub statistics: Arc<SignerStatistics>,
 }
 
 /// Label of metrics that exist once per signer.
@@ -109,7 +109,7 @@ impl MetricFamilies {
             bundles: BundleMetrics::register(registry),
             elections: ElectionMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
-            statistics: SignerStatistics::default(),
+            statistics: Arc::default(),
         })
     }
 

@@ -17,10 +17,12 @@ use super::resolution::{self, RecordOutcome};
 use super::{Ledger, LedgerError, loader, pruning, resource, segment_object};
 use crate::options::Clock;
 
-/// Interval between two updates of metrics and attempts to resolve records.
-const TICK: Duration = Duration::from_secs(15);
+/// Interval between two updates of metrics and of the numbers in the status of signers.
+const TICK: Duration = Duration::from_secs(5);
+/// Number of ticks between two attempts to resolve records: 15 seconds.
+const RESOLVE_TICKS: u64 = 3;
 /// Number of ticks between two attempts to prune: ten minutes.
-const PRUNE_TICKS: u64 = 40;
+const PRUNE_TICKS: u64 = 120;
 /// Age of a record, in seconds, from which its signer is presumed dead.
 const OPEN_AGE: i64 = 20;
 const LOAD_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
@@ -58,11 +60,12 @@ impl LedgerMaintenance {
                 // Segments stay for a week after that; their certificates need not be in memory.
                 self.ledger.shared.state.remove_expired(now);
             }
-            if let Err(error) = self.resolve(now).await {
+            if tick % RESOLVE_TICKS == 0
+                && let Err(error) = self.resolve(now).await
+            {
                 tracing::warn!(%error, "cannot resolve open records; retrying");
             }
-            let state = &self.ledger.shared.state;
-            state.metrics().set_totals(state.totals(now));
+            self.ledger.shared.state.publish_totals(now);
             tokio::time::sleep(TICK).await;
         }
         std::future::pending().await

@@ -1,7 +1,7 @@
 //! What the segments of all chains contain, as far as they have been read or written.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use windlass_ledger::{
     AuthorityId, AuthorityTotals, CertificateIndex, CertificateState, EntryPosition, LedgerChain,
@@ -9,11 +9,14 @@ use windlass_ledger::{
 };
 
 use super::metrics::LedgerMetrics;
+use crate::metrics::MetricFamilies;
+use crate::signers::SignerStatistics;
 
 /// Contents of the ledger in memory, shared by writers and maintenance.
 pub struct LedgerState {
     contents: Mutex<LedgerContents>,
     metrics: LedgerMetrics,
+    statistics: Arc<SignerStatistics>,
 }
 
 #[derive(Default)]
@@ -61,8 +64,9 @@ pub struct PrunableSegments {
 }
 
 impl LedgerState {
-    pub fn new(metrics: LedgerMetrics) -> LedgerState {
-        LedgerState { contents: Mutex::default(), metrics }
+    pub fn new(metrics: &MetricFamilies) -> LedgerState {
+        let statistics = metrics.statistics.clone();
+        LedgerState { contents: Mutex::default(), metrics: metrics.ledger.clone(), statistics }
     }
 
     pub fn metrics(&self) -> &LedgerMetrics {
@@ -100,6 +104,13 @@ impl LedgerState {
     pub fn totals(&self, now: i64) -> Vec<AuthorityTotals> {
         let contents = self.lock();
         if contents.is_loaded { contents.index.totals(now) } else { Vec::new() }
+    }
+
+    /// Counts certificates for the metrics and for the status of signers.
+    pub fn publish_totals(&self, now: i64) {
+        let totals = self.totals(now);
+        self.statistics.set_authorities(&totals);
+        self.metrics.set_totals(totals);
     }
 
     pub fn chain_of(&self, authority: &AuthorityId, serial: SerialNumber) -> Option<LedgerChain> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use time::OffsetDateTime;
+use windlass_ledger::AuthorityTotals;
 
 /// Numbers about all signers, for the life of the process.
 #[derive(Default)]
@@ -49,9 +50,15 @@ impl SignerStatistics {
         self.lock().pending.values().map(|count| count(signer)).sum()
     }
 
-    /// Sets the numbers of one authority; the ledger calls this when they change.
-    pub fn set_authority(&self, signer: &str, authority_id: &str, statistics: AuthorityStatistics) {
-        self.lock().authorities.insert((signer.to_owned(), authority_id.to_owned()), statistics);
+    /// Replaces the numbers of all authorities by those of the ledger.
+    pub(crate) fn set_authorities(&self, totals: &[AuthorityTotals]) {
+        let encode = |each: &AuthorityTotals| {
+            let latest_expiry = each.latest_expiry.and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
+            let statistics =
+                AuthorityStatistics { issued: each.issued, unexpired: each.unexpired, latest_expiry };
+            ((each.signer.clone(), each.authority.to_string()), statistics)
+        };
+        self.lock().authorities = totals.iter().map(encode).collect();
     }
 
     /// Returns the numbers of one authority; `None` if the ledger does not know it.
