@@ -317,3 +317,15 @@ pub enum AuthorityState {
     /// Not to be trusted any more.
     Tainted,
 }
+
+impl AuthorityState {
+    /// Returns the name in the API.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AuthorityState::Prepared => "Prepared",
+            AuthorityState::Active => "Active",
+            AuthorityState::Retiring => "Retiring",
+            AuthorityState::Tainted => "Tainted",
+        }
+    }
+}

@@ -53,7 +53,8 @@ impl SignerStatistics {
     /// Replaces the numbers of all authorities by those of the ledger.
     pub(crate) fn set_authorities(&self, totals: &[AuthorityTotals]) {
         let encode = |each: &AuthorityTotals| {
-            let latest_expiry = each.latest_expiry.and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
+            let latest_expiry =
+                each.latest_expiry.and_then(|at| OffsetDateTime::from_unix_timestamp(at).ok());
             let statistics =
                 AuthorityStatistics { issued: each.issued, unexpired: each.unexpired, latest_expiry };
             ((each.signer.clone(), each.authority.to_string()), statistics)

@@ -38,7 +38,7 @@ pub enum SignerCommand {
     /// Show the signing policy of a signer.
     ///
     /// Shows permitted subjects, extensions, usages and lifetime, the CA bit, and the distribution of
-    /// the trust anchor.
+    /// the trust anchor. Queries the server if the signer is neither built in nor in the file.
     Show(SignerShowArgs),
 }
 
@@ -97,6 +97,8 @@ pub struct SignerShowArgs {
     pub places: SignerSourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ApiServerArgs,
 }
 
 #[cfg(test)]
@@ -119,9 +121,7 @@ mod tests {
         assert_eq!((show.name.as_str(), show.places.signers), ("a.b/c", Some("f".into())));
         assert!(matches!(parse("list -o wide -n shop --kubeconfig k"), Ok(SignerCommand::List(_))));
         assert!(matches!(parse("check"), Ok(SignerCommand::Check(_))));
-        for line in
-            ["", "show", "show a b", "check x", "list -o xml", "check -o name", "show a.b/c --kubeconfig k"]
-        {
+        for line in ["", "show", "show a b", "check x", "list -o xml", "check -o name", "show a.b/c -n x"] {
             let error: clap::Error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
         }

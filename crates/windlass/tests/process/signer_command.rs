@@ -133,7 +133,7 @@ fn signers_are_listed_and_shown() {
     // Without permission to list, the result is not healthy.
     let somebody = admin.with_kubeconfig(add_user(&admin, "bob", &[]));
     let (code, found) = check(&somebody, &[]);
-    assert_eq!((code, &found["errors"]), (Some(1), &3.into()), "{found:#}");
+    assert_eq!((code, &found["errors"]), (Some(1), &4.into()), "{found:#}");
     let list = windlass_ok(&somebody, &["signer", "list", "--data-dir", "data"]);
     let line = list.lines().find(|line| line.starts_with(TLS)).unwrap();
     let words = line.split_whitespace().skip(3).collect::<Vec<_>>();
@@ -144,6 +144,34 @@ fn signers_are_listed_and_shown() {
     assert_eq!((code, &found["warnings"]), (Some(0), &1.into()), "{found:#}");
     let told = found["findings"][0]["message"].as_str().unwrap();
     assert!(told.ends_with("unknown signer"), "{told}");
+}
+
+#[test]
+fn signer_objects_are_listed_shown_and_checked() {
+    const OBJECT: &str = "\
+        apiVersion: windlass.dev/v1alpha1\nkind: Signer\nmetadata: {name: objects}\nspec:\n  \
+        signerName: example.com/objects\n  ca: {selfSigned: {}}\n  publish: {}\n  \
+        requests: {commonNames: ['*'], usages: [client auth], maxDuration: 24h}\n";
+    let admin = Kubectl::with_server(TestDataDir::new().start());
+    admin.ok_with(OBJECT, &["create", "-f", "-"]);
+    wait_until_healthy(&admin);
+    let list = windlass_ok(&admin, &["signer", "list", "--data-dir", "data"]);
+    let line = list.lines().find(|line| line.starts_with("example.com/objects ")).unwrap();
+    let words = line.split_whitespace().collect::<Vec<_>>();
+    assert_eq!((words[1], words[7]), ("custom", "example.com:objects:anchors"), "{list}");
+    let shown = windlass_ok(&admin, &["signer", "show", "example.com/objects", "-o", "wide"]);
+    for part in ["common names: *", "Active: CN=example.com/objects, id "] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+
+    // The server accepts the pattern, and the controllers reject it.
+    admin.ok_with(&OBJECT.replace("['*']", "['a*b']"), &["apply", "-f", "-"]);
+    let message = retry(|| {
+        let (code, found) = check(&admin, &[]);
+        let message = found["findings"][0]["message"].as_str().unwrap_or_default().to_owned();
+        if code == Some(1) { Ok(message) } else { Err(format!("{found:#}")) }
+    });
+    assert!(message.starts_with("Signer objects: InvalidSpec: spec.requests.commonNames[0]: "), "{message}");
 }
 
 /// Returns a request for a signer that does not exist.

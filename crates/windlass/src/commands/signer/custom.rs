@@ -1,4 +1,4 @@
-//! Descriptions of custom signers, derived from `signers.yaml`.
+//! Descriptions of custom signers, derived from their configuration.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use windlass_pki::{CertificateUsages, KeyType};
 
 use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, SigningPolicy};
 
-/// Describes a custom signer of the file.
+/// Describes a custom signer of the file or of an object.
 pub fn document(custom: &SignerConfig) -> SignerDescription {
     let trust = match &custom.publish {
         Some(publication) => format!("ClusterTrustBundle {}", publication.bundle),
