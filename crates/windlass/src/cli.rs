@@ -140,8 +140,8 @@ pub struct VersionArgs {
 
 #[derive(Debug, Args)]
 pub struct CrdsArgs {
-    /// Definitions to print: nodetrusts, bundles, signers, ledgersegments, certificaterevocations,
-    /// certificaterevocationlists [default: all].
+    /// Definitions to print: nodetrusts, bundles, signers, carotations, ledgersegments,
+    /// certificaterevocations, certificaterevocationlists [default: all].
     #[arg(value_name = "NAME", value_enum, hide_possible_values = true)]
     pub names: Vec<CustomResource>,
 }
@@ -156,6 +156,9 @@ pub enum CustomResource {
     Bundles,
     /// Signers, with the policy that guards them.
     Signers,
+    /// Rotations of the CAs of signers, with the policy that guards them.
+    #[value(name = "carotations")]
+    CaRotations,
     /// Segments of the ledger of issued certificates.
     #[value(name = "ledgersegments")]
     LedgerSegments,
