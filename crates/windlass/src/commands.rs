@@ -17,6 +17,7 @@ mod server;
 mod shared_store;
 mod signer;
 mod store;
+mod terminal;
 pub mod token;
 mod trust;
 mod up;
