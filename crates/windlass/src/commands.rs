@@ -13,6 +13,7 @@ mod issue;
 mod listen_error;
 mod node;
 mod print;
+mod rotate;
 mod server;
 mod shared_store;
 mod signer;
@@ -46,6 +47,7 @@ pub fn run(command: CliCommand) -> Result<()> {
         CliCommand::Csr(command) => csr::run(command),
         CliCommand::Cert(command) => cert::run(command),
         CliCommand::Signer(command) => signer::run(command),
+        CliCommand::Rotate(command) => rotate::run(command),
         CliCommand::Trust(command) => trust::run(command),
         CliCommand::Bundle(command) => bundle::run(command),
         CliCommand::Crds(arguments) => crds::run(&arguments),
