@@ -39,3 +39,32 @@ pub fn laggard_hint(reason: LaggardReason, rotation: &str) -> String {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use windlass_api::ca_rotation::RotationPhase;
+
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../../../docs/rotation.md");
+
+    #[test]
+    fn the_page_explains_every_reason_and_phase() {
+        for reason in HeldReason::ALL {
+            assert!(PAGE.contains(&format!("\n| `{}` |", reason.as_str())), "{reason:?}");
+        }
+        let reasons = [
+            LaggardReason::NotWritten,
+            LaggardReason::NotRead,
+            LaggardReason::StillPresent,
+            LaggardReason::NotReporting,
+        ];
+        for reason in reasons {
+            assert!(PAGE.contains(&format!("`{}`", reason.as_str())), "{reason:?}");
+            assert!(!laggard_hint(reason, "x").is_empty());
+        }
+        for phase in RotationPhase::FORWARD {
+            assert!(PAGE.contains(&format!("\n| `{phase}` |")), "{phase}");
+        }
+    }
+}

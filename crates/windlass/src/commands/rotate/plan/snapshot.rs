@@ -30,7 +30,7 @@ pub struct RotationSnapshot {
     pub reads: BTreeMap<String, Vec<SourceReads>>,
     /// Bundles of trust-manager; empty if the kind is not served.
     pub bundles: Result<Vec<Bundle>, String>,
-    /// Issued certificates.
+    /// All certificates that the ledger has, with their revocations.
     pub ledger: Result<LedgerContents, String>,
 }
 
