@@ -113,7 +113,7 @@ pub enum CliCommand {
     /// List, check or show signers, their CAs and their pending requests.
     #[command(subcommand)]
     Signer(SignerCommand),
-    /// Replace the CA of a signer, step by step, with proof that consumers trust the new one.
+    /// Rotate the CA of a signer, step by step, with proof that consumers trust the new one.
     #[command(subcommand)]
     Rotate(RotateCommand),
     /// Show the delivery of trust bundles to nodes, or package trusted certificates.

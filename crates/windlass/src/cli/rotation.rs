@@ -44,7 +44,7 @@ Examples:
 
 const RETIRE_EXAMPLE: &str = "\
 Examples:
-  Retire the old CA as soon as no certificate depends on it, whatever --retire-not-before said:
+  Retire the old CA as soon as no certificate depends on it, even before the time that start was given:
     windlass rotate retire example.com/web
 
   Retire it now, although certificates that depend on it break:
@@ -77,9 +77,9 @@ pub enum RotateCommand {
     Start(Box<RotateStartArgs>),
     /// Show the phases, the progress and the laggards of rotations.
     Status(RotateStatusArgs),
-    /// Stop a rotation before its next step.
+    /// Pause a rotation before its next step.
     Pause(RotatePauseArgs),
-    /// Continue a paused rotation.
+    /// Resume a paused rotation.
     Resume(RotateResumeArgs),
     /// Return to the old CA; cannot be undone.
     Rollback(RotateRollbackArgs),
