@@ -135,6 +135,11 @@ fn a_rotation_is_started_shown_and_changed() {
         "rotation {name} of {SIGNER} is running, not started yet; follow it with windlass rotate status"
     );
     assert!(again.contains(&wanted), "{again}");
+    let again = windlass_fails(&admin, &["rotate", "start", SIGNER, "--compromised", "--yes"]);
+    let wanted = format!(
+        "kubectl patch carotation {name} --type merge -p '{{\"spec\":{{\"compromised\":true}}}}'; if"
+    );
+    assert!(again.contains(&wanted), "{again}");
     let unknown = windlass_fails(&admin, &["rotate", "start", "example.com/wbe"]);
     assert!(
         unknown.contains("signer example.com/wbe does not exist; the server has example.com/web"),
@@ -286,7 +291,9 @@ fn a_plan_names_consumers_and_certificates() {
         plan["holds"].as_array().unwrap().iter().map(|hold| hold["name"].as_str().unwrap()).collect();
     assert_eq!(holds, ["node/n1/host/nginx", "node/n1", "CN=web"]);
     let text = windlass_ok(&admin, &["rotate", "plan", SIGNER]);
-    for words in ["Consumers: 1 volumes on 1 nodes", "disk full", "held in files; nobody can be told"] {
+    for words in
+        ["Consumers: 1 volume on 1 node, 0 Bundles", "disk full", "held in files; nobody can be told"]
+    {
         assert!(text.contains(words), "{words} in\n{text}");
     }
     // A plan changes nothing.

@@ -21,7 +21,7 @@ pub async fn run(arguments: RotateStartArgs) -> Result<i32> {
     let client = api_client::connect(&arguments.server).await?;
     let now = OffsetDateTime::now_utc();
     let signer = rotations::find_signer(&client, &arguments.signer).await?;
-    check_idle(&client, &arguments.signer).await?;
+    check_idle(&client, &arguments).await?;
     let spec = spec(&arguments, now)?;
     if arguments.compromised {
         let plan = plan::compute(&client, signer, now).await?;
@@ -52,13 +52,22 @@ pub async fn run(arguments: RotateStartArgs) -> Result<i32> {
 }
 
 /// Fails if a rotation of the signer runs. Of two that start at once, the controllers run the older one.
-async fn check_idle(client: &Client, signer: &str) -> Result<()> {
+async fn check_idle(client: &Client, arguments: &RotateStartArgs) -> Result<()> {
+    let signer = arguments.signer.as_str();
     let all = rotations::list(client).await?;
     let mut of_signer = all.iter().filter(|rotation| rotation.spec.signer_name == signer);
     let Some(running) = of_signer.find(|rotation| rotations::is_running(rotation)) else { return Ok(()) };
     let name = running.name_any();
     let phase = running.status.as_ref().and_then(|status| status.phase);
     let phase = phase.map_or_else(|| "not started yet".to_owned(), |phase| format!("in phase {phase}"));
+    // Which of the two CAs is compromised is known to the user only, so nothing is changed here.
+    if arguments.compromised {
+        bail!(
+            "rotation {name} of {signer} is running, {phase}; if the CA that it replaces is compromised, run kubectl \
+             patch carotation {name} --type merge -p '{{\"spec\":{{\"compromised\":true}}}}'; if its new CA is, end it \
+             with windlass rotate rollback {name}"
+        );
+    }
     bail!(
         "rotation {name} of {signer} is running, {phase}; follow it with windlass rotate status {name} --watch, or end \
          it with windlass rotate rollback {name}"

@@ -7,6 +7,7 @@ use windlass_api::timestamp;
 use super::consumers::PlannedNode;
 use super::evaluation::{PlannedHold, PlannedLeaf, PlannedLeaves, RotationPlan};
 use crate::commands::print::{plain, table, word, words};
+use crate::commands::trust::count_text;
 
 /// Number of entries of a list that are shown; the structured output has all.
 const SOME: usize = 10;
@@ -76,7 +77,9 @@ fn old_ca(plan: &RotationPlan) -> String {
 fn consumers(plan: &RotationPlan) -> String {
     let volumes: u32 = plan.nodes.iter().map(PlannedNode::volume_count).sum();
     let (nodes, bundles) = (plan.nodes.len(), plan.bundles.len());
-    let mut text = format!("Consumers: {volumes} volumes on {nodes} nodes, {bundles} Bundles\n");
+    let volumes = count_text(usize::try_from(volumes).unwrap_or(usize::MAX), "volume");
+    let on_nodes = count_text(nodes, "node");
+    let mut text = format!("Consumers: {volumes} on {on_nodes}, {}\n", count_text(bundles, "Bundle"));
     if !plan.nodes.is_empty() {
         let head = ["NODE", "VOLUMES", "READ", "NOT-READ", "NOT-OBSERVABLE"].map(str::to_owned).to_vec();
         let rows = plan.nodes.iter().take(SOME).map(node_row);
@@ -106,7 +109,7 @@ fn leaves(leaves: Option<&PlannedLeaves>) -> String {
     };
     let latest = leaves.latest_expiry.as_ref().map(|time| format!(", the last until {time}"));
     let mut text = format!(
-        "Certificates: {} outstanding{}; {} are renewed by agents, {} cannot be told to renew\n",
+        "Certificates: {} outstanding{}; renewed by agents: {}, by holders that cannot be told: {}\n",
         leaves.outstanding,
         latest.unwrap_or_default(),
         leaves.renewed_by_agents,

@@ -135,10 +135,10 @@ fn a_cluster_without_problems_would_not_be_held() {
             "\
 Rotation of example.com/web
 Old CA: {OLD} CN=web, expires 2026-06-01T00:00:00Z
-Consumers: 2 volumes on 1 nodes, 0 Bundles
+Consumers: 2 volumes on 1 node, 0 Bundles
 NODE   VOLUMES   READ   NOT-READ   NOT-OBSERVABLE
 n1     2         2      0          0
-Certificates: 1 outstanding, the last until 2026-03-01T13:00:00Z; 1 are renewed by agents, 0 cannot be told to renew
+Certificates: 1 outstanding, the last until 2026-03-01T13:00:00Z; renewed by agents: 1, by holders that cannot be told: 0
 Expected end: 2026-03-01T12:10:00Z (in 10m)
 Nothing would hold it
 Note: nodes without a Windlass agent: 1; their consumers are not known
