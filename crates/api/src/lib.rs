@@ -13,9 +13,9 @@
 //! - [`schema`]: the tables under `schema/`; [`normal_form`]: the form in which objects are compared
 //!   and stored.
 //! - [`patch`]: JSON, merge and strategic merge patches; [`apply`]: server-side apply, managed fields.
-//! - [`trust_bundle`] (Bundle), [`node_trust`] (NodeTrust), [`signer`] (Signer), [`ledger_segment`]
-//!   (LedgerSegment), [`revocation`] (CertificateRevocation, CertificateRevocationList): kinds beyond
-//!   Kubernetes' own, with Rust types; [`custom_resource`]: their CustomResourceDefinitions for other API servers.
+//! - [`trust_bundle`] (Bundle), [`node_trust`] (NodeTrust), [`signer`] (Signer), [`ca_rotation`]
+//!   (CARotation), [`ledger_segment`] (LedgerSegment), [`revocation`] (CertificateRevocation,
+//!   CertificateRevocationList): kinds beyond Kubernetes' own, with Rust types; [`custom_resource`]: their CustomResourceDefinitions for other API servers.
 //! - [`meta`], [`names`], [`selector`], [`conditions`], [`signer_name`]: rules on parts of objects.
 //! - [`quantity`], [`duration`], [`timestamp`], [`age`]: how amounts and times are written.
 //! - [`field`], [`status`]: how errors are reported.
@@ -37,6 +37,7 @@
 
 pub mod age;
 pub mod apply;
+pub mod ca_rotation;
 pub mod conditions;
 pub mod custom_resource;
 pub mod decode;

@@ -50,6 +50,10 @@ pub const TRUST_MANAGER_BUNDLES: ApiKind = ApiKind {
 pub const SIGNERS: ApiKind =
     ApiKind { group: "windlass.dev", versions: &["v1alpha1"], plural: "signers", kind: "Signer" };
 
+/// CARotations: replacements of the CAs of signers.
+pub const CA_ROTATIONS: ApiKind =
+    ApiKind { group: "windlass.dev", versions: &["v1alpha1"], plural: "carotations", kind: "CARotation" };
+
 const fn certificates_kind(plural: &'static str, kind: &'static str) -> ApiKind {
     let versions = &["v1", "v1beta1", "v1alpha1"];
     ApiKind { group: "certificates.k8s.io", versions, plural, kind }

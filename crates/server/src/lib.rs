@@ -103,6 +103,7 @@ pub use object::encode_object;
 pub use peer::Peer;
 pub use registry::KINDS;
 pub use registry::bundles::BUNDLES_KIND;
+pub use registry::carotations::CA_ROTATIONS_KIND;
 pub use registry::kind::{Kind, Scope, ServedVersion};
 pub use registry::ledgersegments::LEDGER_SEGMENTS_KIND;
 pub use registry::nodetrusts::NODETRUSTS_KIND;

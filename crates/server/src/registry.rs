@@ -1,6 +1,7 @@
 //! Registered kinds, one module each, and lookup by path.
 
 pub(crate) mod bundles;
+pub(crate) mod carotations;
 pub(crate) mod certificatesigningrequests;
 pub(crate) mod clustertrustbundles;
 pub(crate) mod column_descriptions;
@@ -60,6 +61,7 @@ pub static KINDS: &[&Kind] = &[
     &resourceslices::KIND,
     &nodetrusts::NODETRUSTS_KIND,
     &signers::SIGNERS_KIND,
+    &carotations::CA_ROTATIONS_KIND,
     &ledgersegments::LEDGER_SEGMENTS_KIND,
     &revocations::REVOCATIONS_KIND,
     &revocations::REVOCATION_LISTS_KIND,

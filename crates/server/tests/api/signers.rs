@@ -1,4 +1,4 @@
-//! Signers, the ledger and revocation lists: who may write them, and what is served.
+//! Signers, rotations, the ledger and revocation lists: who may write them, and what is served.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -130,6 +130,85 @@ async fn of_many_signers_with_one_name_one_is_created() {
     let codes = futures::future::join_all(creates).await;
     assert_eq!(codes.iter().filter(|code| **code == 201).count(), 1, "{codes:?}");
     assert_eq!(codes.iter().filter(|code| **code == 422).count(), 19, "{codes:?}");
+}
+
+fn rotation(name: &str, signer_name: &str) -> Value {
+    json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "CARotation", "metadata": {"name": name},
+           "spec": {"signerName": signer_name}})
+}
+
+/// Sends every kind of write of the CARotation `web` as alice. Returns the codes.
+async fn rotation_write_codes(server: &TestServer) -> Vec<u16> {
+    let (collection, path) = (format!("{GROUP}/carotations"), format!("{GROUP}/carotations/web"));
+    let mut stored = server.get(&path).await.expect(200);
+    stored["spec"]["renewalWindow"] = json!("1m");
+    let patch = |media: &str, query: &str| {
+        as_alice(server, Method::PATCH, &format!("{path}{query}")).header("content-type", media)
+    };
+    let requests = [
+        as_alice(server, Method::PUT, &path).json(&stored),
+        patch("application/merge-patch+json", "").json(&json!({"spec": {"paused": true}})),
+        patch("application/apply-patch+yaml", "?fieldManager=a&force=true")
+            .json(&rotation("web", "example.com/web")),
+        as_alice(server, Method::DELETE, &collection),
+        as_alice(server, Method::DELETE, &path),
+        as_alice(server, Method::POST, &collection).json(&rotation("web", "example.com/web")),
+        // A second rotation of the signer can be created; the controllers decide which one runs.
+        as_alice(server, Method::POST, &collection).json(&rotation("again", "example.com/web")),
+    ];
+    let mut codes = Vec::new();
+    for request in requests {
+        codes.push(request.send().await.status.as_u16());
+    }
+    codes
+}
+
+#[tokio::test]
+async fn writing_rotations_takes_the_rights_to_sign_and_to_attest() {
+    let both = json!([["sign", "example.com/web"], ["attest", "example.com/*"]]);
+    for (rules, codes) in [
+        (json!([]), [403; 7]),
+        (json!([["sign", "example.com/web"]]), [403; 7]),
+        (json!([["attest", "example.com/web"]]), [403; 7]),
+        (json!([["sign", "example.com/other"], ["attest", "example.com/web"]]), [403; 7]),
+        (both, [200, 200, 200, 200, 404, 201, 201]),
+    ] {
+        let server = TestServer::start().await;
+        let collection = format!("{GROUP}/carotations");
+        server.post(&collection, &rotation("web", "example.com/web")).await.expect(201);
+        grant(&server, rules.clone()).await;
+        assert_eq!(rotation_write_codes(&server).await, codes, "{rules}");
+        // The status takes no more than RBAC, and the spec does not change through it.
+        let path = format!("{collection}/web");
+        let mut stored = server.get(&path).await.expect(200);
+        let spec = stored["spec"].clone();
+        stored["spec"]["rollback"] = json!(true);
+        stored["status"] = json!({"phase": "Preparing"});
+        let written = as_alice(&server, Method::PUT, &format!("{path}/status")).json(&stored);
+        let written = written.send().await.expect(200);
+        assert_eq!((&written["spec"], &written["status"]), (&spec, &json!({"phase": "Preparing"})));
+    }
+}
+
+#[tokio::test]
+async fn a_rotation_keeps_its_signer_and_its_rollback() {
+    let server = TestServer::start().await;
+    let path = format!("{GROUP}/carotations/web");
+    let stored = server.post(&format!("{GROUP}/carotations"), &rotation("web", "example.com/web")).await;
+    assert_eq!(stored.expect(201)["metadata"]["generation"], 1);
+    let patch = async |spec: Value| {
+        let request =
+            server.request(Method::PATCH, &path).header("content-type", "application/merge-patch+json");
+        request.json(&json!({"spec": spec})).send().await
+    };
+    let message = patch(json!({"signerName": "example.com/other"})).await.fails(422, "Invalid");
+    assert!(message.ends_with("\"example.com/other\": field is immutable"), "{message}");
+    let rolled_back = patch(json!({"rollback": true})).await.expect(200);
+    assert_eq!(rolled_back["metadata"]["generation"], 2);
+    let message = patch(json!({"rollback": null})).await.fails(422, "Invalid");
+    assert!(message.ends_with("spec.rollback: Forbidden: cannot be unset; start another rotation instead"));
+    let list = server.get(&format!("{GROUP}/carotations")).await.expect(200);
+    assert_eq!(list["kind"], "CARotationList");
 }
 
 #[tokio::test]

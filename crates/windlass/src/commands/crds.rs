@@ -2,12 +2,13 @@
 //! for other API servers, and the ValidatingAdmissionPolicies for what Windlass' own admission checks.
 
 use anyhow::Result;
-use windlass_api::{ledger_segment, node_trust, revocation, signer, trust_bundle};
+use windlass_api::{ca_rotation, ledger_segment, node_trust, revocation, signer, trust_bundle};
 
 use super::print;
 use crate::cli::{CrdsArgs, CustomResource};
 
 const SIGNERS_POLICY: &str = include_str!("crds/signers-policy.yaml");
+const ROTATIONS_POLICY: &str = include_str!("crds/carotations-policy.yaml");
 const REVOCATIONS_POLICY: &str = include_str!("crds/certificaterevocations-policy.yaml");
 
 pub fn run(arguments: &CrdsArgs) -> Result<()> {
@@ -19,6 +20,7 @@ fn text(names: &[CustomResource]) -> Result<String> {
         CustomResource::NodeTrusts,
         CustomResource::Bundles,
         CustomResource::Signers,
+        CustomResource::CaRotations,
         CustomResource::LedgerSegments,
         CustomResource::CertificateRevocations,
         CustomResource::CertificateRevocationLists,
@@ -45,6 +47,11 @@ fn manifest(crd: CustomResource) -> Result<String> {
             "Signer on a server that is not Windlass. The policy requires the right to sign and to attest.",
             signer::RESOURCE,
             Some(SIGNERS_POLICY),
+        ),
+        CustomResource::CaRotations => (
+            "CARotation on a server that is not Windlass. The policy requires the right to sign and to attest.",
+            ca_rotation::RESOURCE,
+            Some(ROTATIONS_POLICY),
         ),
         CustomResource::LedgerSegments => {
             ("LedgerSegment on a server that is not Windlass.", ledger_segment::RESOURCE, None)

@@ -7,6 +7,7 @@ use super::requests::{MatrixRequest, ResourceLocation, collection, object, view}
 use windlass_testkit::TestServer;
 
 const SIGNERS: &str = "/apis/windlass.dev/v1alpha1/signers";
+const ROTATIONS: &str = "/apis/windlass.dev/v1alpha1/carotations";
 const SEGMENTS: &str = "/apis/windlass.dev/v1alpha1/ledgersegments";
 const REVOCATIONS: &str = "/apis/windlass.dev/v1alpha1/certificaterevocations";
 const LISTS: &str = "/apis/windlass.dev/v1alpha1/certificaterevocationlists";
@@ -14,6 +15,7 @@ const LISTS: &str = "/apis/windlass.dev/v1alpha1/certificaterevocationlists";
 /// Creates one object of each kind.
 pub async fn prepare(server: &TestServer) {
     create_object(server, SIGNERS, signer("x")).await;
+    create_object(server, ROTATIONS, rotation("x")).await;
     create_object(server, SEGMENTS, segment(1)).await;
     create_object(server, REVOCATIONS, revocation("01")).await;
     create_object(server, LISTS, list("0a")).await;
@@ -25,6 +27,7 @@ pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
     let mut all = Vec::new();
     for place in [
         place(SIGNERS, "x", "signers x", signer("xy")),
+        place(ROTATIONS, "x", "carotations x", rotation("xy")),
         place(SEGMENTS, "short-0000000001", "ledgersegments short-1", segment(2)),
         place(REVOCATIONS, "0a-01", "certificaterevocations x", revocation("02")),
         place(LISTS, "0a", "certificaterevocationlists 0a", list("0b")),
@@ -33,6 +36,7 @@ pub async fn requests(world: &MatrixFixture) -> Vec<MatrixRequest> {
         all.extend(object(world, &place).await);
     }
     all.extend(view(world, &format!("{SIGNERS}/x/status"), "signers/status x").await);
+    all.extend(view(world, &format!("{ROTATIONS}/x/status"), "carotations/status x").await);
     all.extend(view(world, &format!("{REVOCATIONS}/0a-01/status"), "certificaterevocations/status x").await);
     all
 }
@@ -45,6 +49,10 @@ fn signer(name: &str) -> Value {
     json!({"metadata": metadata(name), "spec": {
         "signerName": format!("example.com/{name}"), "ca": {"selfSigned": {}}, "pods": {"serviceNames": true},
     }})
+}
+
+fn rotation(name: &str) -> Value {
+    json!({"metadata": metadata(name), "spec": {"signerName": format!("example.com/{name}")}})
 }
 
 fn segment(sequence: u64) -> Value {

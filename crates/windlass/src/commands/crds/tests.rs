@@ -4,18 +4,19 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use serde_json::{Value, json};
 use windlass_api::schema::{MergeStrategy, ObjectType, Schema, ValueShape};
 use windlass_server::{
-    BUNDLES_KIND, Kind, LEDGER_SEGMENTS_KIND, NODETRUSTS_KIND, REVOCATION_LISTS_KIND, REVOCATIONS_KIND,
-    SIGNERS_KIND,
+    BUNDLES_KIND, CA_ROTATIONS_KIND, Kind, LEDGER_SEGMENTS_KIND, NODETRUSTS_KIND, REVOCATION_LISTS_KIND,
+    REVOCATIONS_KIND, SIGNERS_KIND,
 };
 
 use super::*;
 
 const RBAC: &str = include_str!("../../../../../deploy/nodetrust-rbac.yaml");
 
-const ALL: [(CustomResource, windlass_api::custom_resource::CustomResource, &Kind); 6] = [
+const ALL: [(CustomResource, windlass_api::custom_resource::CustomResource, &Kind); 7] = [
     (CustomResource::NodeTrusts, node_trust::RESOURCE, &NODETRUSTS_KIND),
     (CustomResource::Bundles, trust_bundle::RESOURCE, &BUNDLES_KIND),
     (CustomResource::Signers, signer::RESOURCE, &SIGNERS_KIND),
+    (CustomResource::CaRotations, ca_rotation::RESOURCE, &CA_ROTATIONS_KIND),
     (CustomResource::LedgerSegments, ledger_segment::RESOURCE, &LEDGER_SEGMENTS_KIND),
     (CustomResource::CertificateRevocations, revocation::RESOURCE, &REVOCATIONS_KIND),
     (CustomResource::CertificateRevocationLists, revocation::LIST_RESOURCE, &REVOCATION_LISTS_KIND),
@@ -42,11 +43,17 @@ fn the_text_is_yaml_with_the_content_of_the_definition() {
     }
 }
 
-/// Without the policies, whoever may write Signers or revocations could act for every signer.
+/// Without the policies, whoever may write Signers, rotations or revocations could act for every signer.
 #[test]
-fn signers_and_revocations_come_with_their_policies() {
+fn kinds_that_act_for_signers_come_with_their_policies() {
     for (crd, plural, operations, verbs) in [
         (CustomResource::Signers, "signers", json!(["CREATE", "UPDATE", "DELETE"]), &["sign", "attest"][..]),
+        (
+            CustomResource::CaRotations,
+            "carotations",
+            json!(["CREATE", "UPDATE", "DELETE"]),
+            &["sign", "attest"],
+        ),
         (
             CustomResource::CertificateRevocations,
             "certificaterevocations",
@@ -149,7 +156,8 @@ fn compare(schema: &Schema, ty: &ObjectType, custom: &Value, at: &str) {
                 MergeStrategy::Atomic => {
                     assert_eq!(property["x-kubernetes-list-type"], "atomic", "{at}")
                 }
-                MergeStrategy::Default | MergeStrategy::Set => panic!("{at}"),
+                MergeStrategy::Set => assert_eq!(property["x-kubernetes-list-type"], "set", "{at}"),
+                MergeStrategy::Default => panic!("{at}"),
             }
         }
         value(schema, &field.shape, property, &at);

@@ -383,7 +383,7 @@ impl TrustState {
 
     /// Returns why a node no longer reports, if it does not. Its report then shows an earlier
     /// state.
-    fn silence_reason(&self, node: &str) -> Option<String> {
+    pub fn silence_reason(&self, node: &str) -> Option<String> {
         match self.nodes.get(node) {
             Some(NodeState { lost: None, .. }) => None,
             Some(NodeState { lost: Some(since), .. }) => Some(match since.as_str() {

@@ -262,7 +262,8 @@ fn node_count_text(nodes: usize) -> String {
     format!("{} {} it", count_text(nodes, "node"), if nodes == 1 { "has" } else { "have" })
 }
 
-fn count_text(number: usize, what: &str) -> String {
+/// Formats a number of things, with thousands separators.
+pub fn count_text(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {what}{plural}", with_separators(number))
 }
