@@ -9,6 +9,8 @@
 //! only copy; and the number of requests is limited per node. Volume certificates have none of these, but follow the
 //! published trust anchors and report their age to pods.
 
+mod failure_response;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +25,10 @@ use windlass_runtime::rate_limit::TokenBucket;
 use crate::clock::{self, ClockReading};
 use crate::csr::CsrStage;
 use crate::key_pair::CertificateKeyPair;
-use crate::renewal::{FailureClass, RenewalTimes, RetryPolicy, RetryState};
+use crate::renewal::{RenewalTimes, RetryPolicy, RetryState};
 use crate::template::{CertificatePurpose, CertificateTemplate};
+
+use failure_response::{failure_class, key_after};
 
 /// How often to check the wall clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(10);
@@ -500,51 +504,6 @@ impl RotationSchedule {
             rotate_at: self.rotate_at,
             lacking: template.and_then(|template| template.lacking(leaf)),
         }
-    }
-}
-
-fn failure_class(cause: FailureCause) -> FailureClass {
-    match cause {
-        // The same request is inspected again.
-        FailureCause::NotDecided => FailureClass::Undecided,
-        FailureCause::RequestTaken => FailureClass::Collision,
-        FailureCause::NoCredential
-        | FailureCause::Unauthorized
-        | FailureCause::Forbidden
-        | FailureCause::NotServed
-        | FailureCause::ServerError
-        | FailureCause::Unreachable
-        | FailureCause::DiskFull
-        | FailureCause::DiskFailed => FailureClass::Transient,
-        FailureCause::Unwritable
-        | FailureCause::RequestGone
-        | FailureCause::RequestDenied
-        | FailureCause::RequestFailed
-        | FailureCause::BadCertificate
-        | FailureCause::NamesMissing => FailureClass::Refused,
-    }
-}
-
-/// A decided request stays decided; a new key gives a new request. The key is generated on use, so
-/// that restarts cause no additional requests.
-fn key_after(cause: FailureCause) -> RotationKey {
-    match cause {
-        FailureCause::RequestTaken
-        | FailureCause::RequestDenied
-        | FailureCause::RequestFailed
-        | FailureCause::BadCertificate
-        | FailureCause::NamesMissing => RotationKey::Fresh,
-        FailureCause::NoCredential
-        | FailureCause::Unauthorized
-        | FailureCause::Forbidden
-        | FailureCause::NotServed
-        | FailureCause::ServerError
-        | FailureCause::Unreachable
-        | FailureCause::DiskFull
-        | FailureCause::DiskFailed
-        | FailureCause::Unwritable
-        | FailureCause::NotDecided
-        | FailureCause::RequestGone => RotationKey::Kept,
     }
 }
 

@@ -4,6 +4,7 @@ use time::Duration as Span;
 use windlass_pki::PrivateKey;
 
 use super::*;
+use crate::renewal::FailureClass;
 use crate::testing::{CertificateFixture, IdentityFixture as _, START};
 
 const ALL: [FailureCause; 16] = [
