@@ -20,7 +20,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`agent`] | options, start and shutdown of an agent |
-//! | [`bootstrap`], [`client`], `client_switch` | the first credential and the kubeconfig; the API client with the current certificate |
+//! | [`bootstrap`], [`client`], `client_switch`, [`credential_monitor`] | the first credential and the kubeconfig; the API client with the current certificate, and whether the server accepts it |
 //! | [`node_certificates`], [`cert_store`], [`key_pair`], [`template`], [`csr`] | client and serving certificate: renewal, files in kubelet's layout, what is requested, and the requests |
 //! | `renewal` | renewal times and retries, shared with volume certificates |
 //! | [`tls_resolver`], [`serving`] | TLS with the current certificate; the server for health and metrics |
@@ -43,6 +43,7 @@ pub mod cert_store;
 pub mod client;
 mod client_switch;
 pub mod clock;
+pub mod credential_monitor;
 pub mod csr;
 pub mod events;
 pub mod exposure;

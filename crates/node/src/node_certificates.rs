@@ -18,6 +18,7 @@ use windlass_pki::{PrivateKey, PublicKey, parse_certificate_blocks};
 
 use crate::cert_store::{CertStore, CertStoreError, LoadedKeyPair};
 use crate::clock::{self, Clock};
+use crate::credential_monitor::RejectionReceiver;
 use crate::csr::{self, CsrOutcome, CsrSubmitError, PATIENCE};
 use crate::key_pair::{CertificateKeyPair, KeyPairError};
 use crate::template::{CertificatePurpose, CertificateTemplate};
@@ -50,6 +51,8 @@ pub struct NodeCertificateConfig {
     pub templates: watch::Receiver<Option<CertificateTemplate>>,
     /// Creates API clients for the node's or the bootstrap credential.
     pub clients: ClientFactory,
+    /// Whether the server rejects the client certificate; not used for serving certificates.
+    pub rejections: RejectionReceiver,
     /// Source of wall-clock time for rotation and monotonic time for retries.
     pub clock: Clock,
     /// Random numbers that spread the requests of nodes started together.
@@ -156,7 +159,9 @@ impl NodeCertificateDriver<'_> {
         let first = templates.borrow_and_update().clone();
         self.step(RotationEvent::Template(first));
         self.step(RotationEvent::Tick);
+        let mut rejections = self.manager.setup.rejections.clone();
         let mut has_templates = true;
+        let mut has_rejections = self.manager.setup.purpose == CertificatePurpose::Client;
         loop {
             let pause = self.machine.idle_for((self.manager.setup.clock)());
             let event = tokio::select! {
@@ -170,6 +175,10 @@ impl NodeCertificateDriver<'_> {
                 changed = templates.changed(), if has_templates => {
                     has_templates = changed.is_ok();
                     RotationEvent::Template(templates.borrow_and_update().clone())
+                }
+                changed = rejections.changed(), if has_rejections => {
+                    has_rejections = changed.is_ok();
+                    RotationEvent::Rejection(rejections.borrow_and_update().clone())
                 }
                 () = tokio::time::sleep(pause) => RotationEvent::Tick,
             };
@@ -228,6 +237,9 @@ fn log(purpose: CertificatePurpose, notice: &RotationNotice) {
         RotationNotice::Stored { expires, .. } => {
             let expires = clock::text(*expires);
             tracing::info!(certificate, expires, "stored a new certificate");
+        }
+        RotationNotice::Replaced { serial } => {
+            tracing::warn!(certificate, serial, "replaced the certificate that the server rejected");
         }
         RotationNotice::Failed(trouble) => {
             let reason = trouble.cause.reason();

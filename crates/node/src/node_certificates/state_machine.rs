@@ -23,12 +23,13 @@ use super::report::{
 use windlass_runtime::rate_limit::TokenBucket;
 
 use crate::clock::{self, ClockReading};
+use crate::credential_monitor::CertificateRejection;
 use crate::csr::CsrStage;
 use crate::key_pair::CertificateKeyPair;
 use crate::renewal::{RenewalTimes, RetryPolicy, RetryState};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
-use failure_response::{failure_class, key_after};
+use failure_response::{failure_class, key_after, rejection_failure};
 
 /// How often to check the wall clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(10);
@@ -46,12 +47,15 @@ pub struct RotationStateMachine {
     trouble: Option<CertificateFailure>,
     errors: u64,
     stored: u64,
+    rejections: u64,
     warnings: Vec<String>,
 }
 
 struct RotationSchedule {
     identity: Arc<CertificateKeyPair>,
     rotate_at: OffsetDateTime,
+    /// When the server began to reject the certificate; `None` while it accepts it.
+    rejected_since: Option<OffsetDateTime>,
 }
 
 enum RotationPhase {
@@ -110,6 +114,8 @@ pub enum RotationEvent {
     Issued(Arc<CertificateKeyPair>),
     /// The certificate is on disk and current.
     Stored,
+    /// The server rejects the certificate of the node, or no longer does.
+    Rejection(Option<CertificateRejection>),
     /// The current action failed, for this reason.
     Failed(CertificateFailure),
 }
@@ -156,6 +162,7 @@ impl RotationStateMachine {
             trouble: None,
             errors: 0,
             stored: 0,
+            rejections: 0,
             warnings,
         }
     }
@@ -175,6 +182,7 @@ impl RotationStateMachine {
             }
             RotationEvent::Issued(identity) => self.issued(identity, now, random),
             RotationEvent::Stored => self.activate(now, random),
+            RotationEvent::Rejection(rejection) => self.update_rejection(rejection.as_ref(), now),
             RotationEvent::Failed(trouble) => self.failed(trouble, now, random),
         }
     }
@@ -211,6 +219,7 @@ impl RotationStateMachine {
             trouble: self.trouble.clone(),
             errors: self.errors,
             stored: self.stored,
+            rejections: self.rejections,
             warnings: self.warnings.clone(),
         }
     }
@@ -259,7 +268,7 @@ impl RotationStateMachine {
         let Some(template) = &self.template else { return false };
         self.held.as_ref().is_none_or(|held| {
             now.wall >= held.rotate_at
-                || !held.identity.is_valid_at(now.wall)
+                || !held.is_usable(now)
                 || template.lacking(held.identity.leaf()).is_some()
         })
     }
@@ -292,10 +301,46 @@ impl RotationStateMachine {
             return RequesterCredential::Own;
         }
         let Some(held) = &self.held else { return RequesterCredential::Bootstrap };
+        if held.rejected_since.is_some() {
+            return RequesterCredential::Bootstrap;
+        }
         match held.identity.is_valid_at(now.wall) != self.other_credential {
             true => RequesterCredential::Own,
             false => RequesterCredential::Bootstrap,
         }
+    }
+
+    /// Replaces a certificate that the server rejects, with a new key, because the old one may be known to others.
+    fn update_rejection(
+        &mut self,
+        rejection: Option<&CertificateRejection>,
+        now: ClockReading,
+    ) -> Vec<RotationAction> {
+        let Some(held) = &mut self.held else { return Vec::new() };
+        let rejection = rejection.filter(|one| Arc::ptr_eq(&one.identity, &held.identity));
+        let was_rejected = held.rejected_since.is_some();
+        held.rejected_since = rejection.map(|one| one.since);
+        let Some(since) = held.rejected_since.filter(|_| !was_rejected) else {
+            return self.tick(now);
+        };
+        self.rejections = self.rejections.saturating_add(1);
+        let trouble = rejection_failure(&serial_text(&held.identity), since, held.identity.expires());
+        let mut actions = vec![RotationAction::Notify(RotationNotice::Failed(trouble.clone()))];
+        self.trouble = Some(trouble);
+        match &self.phase {
+            // A certificate has been issued already.
+            RotationPhase::Storing { .. }
+            | RotationPhase::Pausing { next: RotationStep::Store { .. }, .. } => return actions,
+            // This ends soon, and then the bootstrap credential is used.
+            RotationPhase::Asking { .. } => return actions,
+            // The rejected certificate authenticates it, so that it cannot complete.
+            RotationPhase::Waiting { .. } => actions.push(RotationAction::Cancel),
+            RotationPhase::Idle | RotationPhase::Pausing { .. } => {}
+        }
+        self.retries.clear_transient();
+        self.phase = RotationPhase::Idle;
+        actions.extend(self.request_if_due(RotationKey::Fresh, now));
+        actions
     }
 
     fn update_template(
@@ -377,9 +422,10 @@ impl RotationStateMachine {
         // A certificate with missing names is better than none, but does not replace a complete
         // one.
         if let Some(lacking) = template.lacking(identity.leaf())
-            && self.held.as_ref().is_some_and(|held| {
-                held.identity.is_valid_at(now.wall) && template.lacking(held.identity.leaf()).is_none()
-            })
+            && self
+                .held
+                .as_ref()
+                .is_some_and(|held| held.is_usable(now) && template.lacking(held.identity.leaf()).is_none())
         {
             let message = format!("the issued certificate lacks {lacking}; not using it");
             return self.failed(
@@ -410,6 +456,8 @@ impl RotationStateMachine {
         let before = self.held.replace(RotationSchedule::new(identity.clone(), random));
         // It may be in use already, if the disk was slow.
         let before = before.filter(|before| !Arc::ptr_eq(&before.identity, &identity));
+        let rejected = before.as_ref().filter(|before| before.rejected_since.is_some());
+        let rejected = rejected.map(|before| serial_text(&before.identity));
         let age = before.map(|before| now.wall - before.identity.leaf().not_before());
         self.stored = self.stored.saturating_add(1);
         self.retries.clear_transient();
@@ -417,6 +465,8 @@ impl RotationStateMachine {
         self.trouble = None;
         let stored = RotationNotice::Stored { expires: identity.expires(), age };
         let mut actions = vec![RotationAction::Publish(identity), RotationAction::Notify(stored)];
+        let replaced = rejected.map(|serial| RotationNotice::Replaced { serial });
+        actions.extend(replaced.map(RotationAction::Notify));
         let due = self.held.as_ref().is_some_and(|held| now.wall >= held.rotate_at);
         if let Some(lacking) = lacking {
             let message = format!("the issued certificate lacks {lacking}");
@@ -469,7 +519,7 @@ impl RotationStateMachine {
         now: ClockReading,
         random: f64,
     ) -> Option<RotationAction> {
-        if self.held.as_ref().is_some_and(|held| held.identity.is_valid_at(now.wall)) {
+        if self.held.as_ref().is_some_and(|held| held.is_usable(now)) {
             return None;
         }
         self.held = Some(RotationSchedule::new(identity.clone(), random));
@@ -488,7 +538,12 @@ impl RotationSchedule {
         let leaf = identity.leaf();
         let times = RenewalTimes::between(leaf.not_before(), identity.expires());
         let rotate_at = times.refresh_at(random);
-        Self { identity, rotate_at }
+        Self { identity, rotate_at, rejected_since: None }
+    }
+
+    /// Returns whether the certificate is valid and the server accepts it.
+    fn is_usable(&self, now: ClockReading) -> bool {
+        self.identity.is_valid_at(now.wall) && self.rejected_since.is_none()
     }
 
     fn report(&self, template: Option<&CertificateTemplate>) -> CurrentCertificateReport {
@@ -498,13 +553,18 @@ impl RotationSchedule {
             common_name: leaf.subject().common_name().to_owned(),
             organizations: organizations.collect(),
             names: leaf.alt_names().clone(),
-            serial: leaf.serial().iter().map(|octet| format!("{octet:02x}")).collect(),
+            serial: serial_text(&self.identity),
             not_before: leaf.not_before(),
             expires: self.identity.expires(),
             rotate_at: self.rotate_at,
             lacking: template.and_then(|template| template.lacking(leaf)),
+            rejected_since: self.rejected_since,
         }
     }
+}
+
+fn serial_text(identity: &CertificateKeyPair) -> String {
+    identity.leaf().serial().iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep};
 use windlass_testkit::{InjectedFault, SigningPolicy};
 
 use super::*;
+use crate::credential_monitor::CertificateRejection;
 use crate::testing::node::RotationTestNode;
 use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, IdentityFixture as _, START};
 use windlass_runtime::durable::FileSystem;
@@ -372,4 +373,25 @@ async fn a_full_disk_is_reported_until_it_has_space() {
         running.until(|report| report.trouble.is_none()).await;
         assert_eq!(node.server.created().len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_certificate_is_replaced_as_soon_as_there_is_a_bootstrap_credential() {
+    let node = RotationTestNode::new();
+    *node.no_bootstrap.lock().unwrap() = None;
+    let running = node.start();
+    let revoked = running.ready().await;
+    *node.no_bootstrap.lock().unwrap() = Some("no bootstrap kubeconfig is given".into());
+    let since = node.now();
+    node.rejections.send_replace(Some(CertificateRejection { identity: revoked.clone(), since }));
+    running.until(trouble_is(FailureCause::NoCredential)).await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(node.server.created().len(), 1, "nothing is requested with the rejected certificate");
+    *node.no_bootstrap.lock().unwrap() = None;
+    let held = running.after(&revoked).await;
+    assert!(node.now() - since < Span::seconds(600 + 70), "{}", node.now());
+    assert_ne!(held.key().public_key().as_der(), revoked.key().public_key().as_der());
+    assert!(node.server.callers().iter().all(|caller| *caller == "bootstrap"), "{:?}", node.server.callers());
+    assert_eq!(node.server.created().len(), 2);
+    running.until(|report| report.trouble.is_none() && report.rejections == 1).await;
 }

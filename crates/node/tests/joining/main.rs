@@ -123,6 +123,7 @@ impl JoiningFixture {
             store,
             templates: watch::Sender::new(Some(template)).subscribe(),
             clients,
+            rejections: watch::Sender::new(None).subscribe(),
             clock,
             random: Arc::new(|| 0.5),
             pace: RetryPolicy::default(),

@@ -1,6 +1,9 @@
 //! How each failure is retried, and with which key.
 
-use crate::node_certificates::report::FailureCause;
+use time::OffsetDateTime;
+
+use crate::clock;
+use crate::node_certificates::report::{CertificateFailure, FailureCause};
 use crate::node_certificates::state_machine::RotationKey;
 use crate::renewal::FailureClass;
 
@@ -17,7 +20,8 @@ pub(super) fn failure_class(cause: FailureCause) -> FailureClass {
         | FailureCause::ServerError
         | FailureCause::Unreachable
         | FailureCause::DiskFull
-        | FailureCause::DiskFailed => FailureClass::Transient,
+        | FailureCause::DiskFailed
+        | FailureCause::CertificateRejected => FailureClass::Transient,
         FailureCause::Unwritable
         | FailureCause::RequestGone
         | FailureCause::RequestDenied
@@ -46,6 +50,22 @@ pub(super) fn key_after(cause: FailureCause) -> RotationKey {
         | FailureCause::DiskFailed
         | FailureCause::Unwritable
         | FailureCause::NotDecided
-        | FailureCause::RequestGone => RotationKey::Kept,
+        | FailureCause::RequestGone
+        | FailureCause::CertificateRejected => RotationKey::Kept,
     }
+}
+
+/// Describes that the server rejects an unexpired certificate.
+pub(super) fn rejection_failure(
+    serial: &str,
+    since: OffsetDateTime,
+    expires: OffsetDateTime,
+) -> CertificateFailure {
+    let message = format!(
+        "the server has rejected the certificate with serial number {serial} since {}, although it is valid until \
+         {}; it may be revoked; requesting another one with the bootstrap credential",
+        clock::text(since),
+        clock::text(expires)
+    );
+    CertificateFailure { cause: FailureCause::CertificateRejected, message }
 }
