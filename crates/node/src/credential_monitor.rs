@@ -74,7 +74,8 @@ impl CredentialMonitor {
         self.doubt.send_if_modified(|before| std::mem::replace(before, doubt) != doubt);
         let rejection = evidence.proof();
         self.rejection.send_if_modified(|before| {
-            let identity = |one: &Option<CertificateRejection>| one.as_ref().map(|one| Arc::as_ptr(&one.identity));
+            let identity =
+                |one: &Option<CertificateRejection>| one.as_ref().map(|one| Arc::as_ptr(&one.identity));
             let is_changed = identity(before) != identity(&rejection);
             *before = rejection;
             is_changed

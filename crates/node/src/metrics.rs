@@ -181,7 +181,8 @@ fn register_errors(registry: &MetricsRegistry, sources: &SourcesSlot) {
         });
     }
     let (slot, name) = (sources.clone(), "windlass_node_certificate_rejections");
-    let help = "Unexpired client certificates that the server rejected, so that the agent requested another one";
+    let help =
+        "Unexpired client certificates that the server rejected, so that the agent requested another one";
     registry.register_scraped_counter(name, help, move || {
         slot.scrape_certificate(CertificatePurpose::Client, |report, _| Some(report.rejections))
     });

@@ -50,6 +50,7 @@ use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
+use crate::sources::revocation_lists::RevocationListView;
 use crate::sources::tokens::TokenManager;
 use crate::volume_certificates::VolumeCertificateManager;
 use windlass_runtime::durable::FileSystem;
@@ -80,6 +81,8 @@ pub struct VolumeManager {
     pub pods: watch::Receiver<NodePods>,
     /// ClusterTrustBundles of the cluster, with the arrival time of changes.
     pub bundles: watch::Receiver<Arc<BundleView>>,
+    /// CertificateRevocationLists of the cluster, once a projection needs them.
+    pub revocation_lists: watch::Receiver<RevocationListView>,
     /// Volumes of the host, from the host projections file.
     pub projections: watch::Receiver<Arc<HostProjections>>,
     /// Whether the node is registered, and whether a kubelet manages its pods.

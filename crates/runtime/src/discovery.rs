@@ -50,6 +50,14 @@ pub const TRUST_MANAGER_BUNDLES: ApiKind = ApiKind {
 pub const SIGNERS: ApiKind =
     ApiKind { group: "windlass.dev", versions: &["v1alpha1"], plural: "signers", kind: "Signer" };
 
+/// CertificateRevocationLists: the CRLs of the authorities of signers.
+pub const CERTIFICATE_REVOCATION_LISTS: ApiKind = ApiKind {
+    group: "windlass.dev",
+    versions: &["v1alpha1"],
+    plural: "certificaterevocationlists",
+    kind: "CertificateRevocationList",
+};
+
 const fn certificates_kind(plural: &'static str, kind: &'static str) -> ApiKind {
     let versions = &["v1", "v1beta1", "v1alpha1"];
     ApiKind { group: "certificates.k8s.io", versions, plural, kind }

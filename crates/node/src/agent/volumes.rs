@@ -13,6 +13,7 @@ use crate::projections::{self, HostProjections, Notifier};
 use crate::sources::bundles::{self, BundleView};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods;
+use crate::sources::revocation_lists::{self, RevocationListView};
 use crate::sources::tokens::TokenManager;
 use crate::trust;
 use crate::volume::plan::OptionalApi;
@@ -31,6 +32,7 @@ pub struct VolumeRuntime {
     /// Host projections; none if the agent has no projections file.
     pub projections: Arc<ReloadableFile<HostProjections>>,
     bundles: watch::Sender<Arc<BundleView>>,
+    revocation_lists: watch::Sender<RevocationListView>,
     certificates: watch::Sender<Option<Arc<VolumeCertificateManager>>>,
 }
 
@@ -42,6 +44,7 @@ impl VolumeRuntime {
             reports: watch::Sender::default(),
             projections: Arc::new(ReloadableFile::new(projections.unwrap_or_default())),
             bundles: watch::Sender::new(bundles::initial_view(options.gates)),
+            revocation_lists: watch::Sender::new(revocation_lists::initial_view()),
             certificates: watch::Sender::new(None),
         })
     }
@@ -83,6 +86,7 @@ impl VolumeRuntime {
             pods: pods.subscribe(),
             bundles: self.bundles.subscribe(),
             projections: self.projections.subscribe(),
+            revocation_lists: self.revocation_lists.subscribe(),
             registration,
             objects: ObjectCache::new(client.clone(), wake.clone()),
             tokens: TokenManager::new(client.clone(), clock.clone(), options.random.clone(), wake),
@@ -101,6 +105,8 @@ impl VolumeRuntime {
             let out = self.bundles.clone();
             tasks.spawn(bundles::watch_bundles(client.clone(), clock.clone(), out));
         }
+        let (lists, needed) = (self.revocation_lists.clone(), self.projections.subscribe());
+        tasks.spawn(revocation_lists::watch_revocation_lists(client.clone(), needed, lists));
         tasks.spawn(certificates.run());
         tasks.spawn(manager.run());
         let reports = self.reports.subscribe();

@@ -3,6 +3,7 @@
 mod anchors;
 mod lifecycle;
 mod pod_status;
+mod revocation_lists;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ use crate::sources::ChangeSender;
 use crate::sources::bundles::{BundleArrival, BundleView, initial_view};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
+use crate::sources::revocation_lists::{self, RevocationListView};
 use crate::sources::tokens::TokenManager;
 use crate::testing::{CertificateFixture, START};
 use crate::volume::plan::OptionalApi;
@@ -57,6 +59,7 @@ pub struct VolumeTestNode {
     pub pods: watch::Sender<NodePods>,
     pub bundles: watch::Sender<Arc<BundleView>>,
     pub projections: watch::Sender<Arc<HostProjections>>,
+    pub revocation_lists: watch::Sender<RevocationListView>,
     pub registration: watch::Sender<NodeRegistration>,
     pub reports: watch::Sender<VolumeReports>,
     pub metrics: VolumeMetrics,
@@ -89,6 +92,7 @@ impl VolumeTestNode {
             pods: watch::Sender::new(Some(Arc::default())),
             bundles: watch::Sender::new(initial_view(FeatureGates::default())),
             projections: watch::Sender::default(),
+            revocation_lists: watch::Sender::new(revocation_lists::initial_view()),
             registration: watch::Sender::new(registration),
             reports: watch::Sender::default(),
             metrics: VolumeMetrics::register(&registry),
@@ -125,6 +129,7 @@ impl VolumeTestNode {
             pods: self.pods.subscribe(),
             bundles: self.bundles.subscribe(),
             projections: self.projections.subscribe(),
+            revocation_lists: self.revocation_lists.subscribe(),
             registration: self.registration.subscribe(),
             objects: ObjectCache::new(client.clone(), wakes.clone()),
             tokens: TokenManager::new(client.clone(), clock.clone(), random.clone(), wakes),

@@ -35,6 +35,7 @@ use crate::projections::{HostProjection, HostProjections, Notifier};
 use crate::sources::SourceChange;
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
+use crate::sources::revocation_lists::RevocationListView;
 use crate::volume::id::{VolumeId, VolumeOwner};
 use windlass_runtime::durable::FileSystem;
 
@@ -59,6 +60,7 @@ pub struct VolumeLoop {
 struct LoopInputs {
     pods: watch::Receiver<NodePods>,
     projections: watch::Receiver<Arc<HostProjections>>,
+    revocation_lists: watch::Receiver<RevocationListView>,
     registration: watch::Receiver<NodeRegistration>,
     changes: mpsc::UnboundedReceiver<SourceChange>,
 }
@@ -111,6 +113,7 @@ impl VolumeLoop {
             inputs: LoopInputs {
                 pods: manager.pods,
                 projections: manager.projections,
+                revocation_lists: manager.revocation_lists,
                 registration: manager.registration,
                 changes: manager.wakes,
             },
@@ -154,6 +157,7 @@ impl VolumeLoop {
                 () = changed(&mut self.inputs.projections) => self.sync_hosts(),
                 () = changed(&mut self.inputs.registration) => self.registration_changed(),
                 () = self.selections.changed() => self.bundles_changed(),
+                () = changed(&mut self.inputs.revocation_lists) => self.revocation_lists_changed(),
                 change = received(&mut self.inputs.changes) => self.sources_changed(change),
                 Some((kind, result)) = self.jobs.join_next() => self.finish_job(kind, result),
                 () = tokio::time::sleep(pause) => {}
@@ -329,6 +333,15 @@ impl VolumeLoop {
         }
     }
 
+    /// Requests jobs on volumes with certificate revocation lists; unchanged files are not written.
+    fn revocation_lists_changed(&mut self) {
+        for (id, volume) in self.volumes.iter() {
+            if volume.definition().is_some_and(|definition| dependencies::has_revocation_lists(definition)) {
+                self.jobs.enqueue(id);
+            }
+        }
+    }
+
     fn sources_changed(&mut self, first: SourceChange) {
         let mut concerned = BTreeSet::new();
         let mut next = Some(first);
@@ -371,6 +384,7 @@ impl VolumeLoop {
                 let view = self.selections.view().clone();
                 let sources = SnapshotSources {
                     view: &view,
+                    revocation_lists: &self.inputs.revocation_lists.borrow().clone(),
                     objects: &self.services.objects,
                     tokens: &self.credentials.tokens,
                     certificates: &self.credentials.certificates,

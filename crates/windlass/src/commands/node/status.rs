@@ -190,7 +190,8 @@ fn describe(certificate: &CertificateStatus, now: OffsetDateTime, lines: &mut Ve
 }
 
 fn held_certificate_text(held: &CurrentCertificateStatus, now: OffsetDateTime) -> String {
-    let rejected = held.rejection_time.map(|since| format!("REJECTED by the server since {}, ", format_time(since)));
+    let rejected =
+        held.rejection_time.map(|since| format!("REJECTED by the server since {}, ", format_time(since)));
     format!("{}, {}{}", held.common_name, rejected.unwrap_or_default(), validity(held.not_after, now))
 }
 
@@ -445,7 +446,8 @@ Volumes:             7 ready, 2 blocked
             vec![certificate("client", Some(held_certificate(NOW - Duration::hours(1))))];
         let client = view.status.certificates[0].current.as_mut().unwrap();
         client.rejection_time = Some(NOW - Duration::minutes(2));
-        let rejected = "system:node:n1, REJECTED by the server since 2026-06-01T11:58:00Z, EXPIRED 2026-06-01T11";
+        let rejected =
+            "system:node:n1, REJECTED by the server since 2026-06-01T11:58:00Z, EXPIRED 2026-06-01T11";
         assert!(text(&view, None, NOW).contains(rejected));
         view.status.certificates[0].current.as_mut().unwrap().rejection_time = None;
         view.running = Some(false);
