@@ -30,6 +30,7 @@
 //! | [`volume_certificates`] | keys and certificates in volumes |
 //! | [`volume_manager`] | keeps all volumes up to date |
 //! | [`projections`] | volumes of the host, from a file, and notifications of applications |
+//! | [`read_observer`] | whether applications opened trust-anchor files after their last change |
 //! | [`trust`] | NodeTrust: which trust anchors the volumes hold |
 //! | [`metrics`], [`status_file`] | the state of the agent, for Prometheus and for `windlass node status` |
 //! | [`exposure`], [`limits`], [`feature_gates`], [`clock`] | access of other users, limits, feature gates, time |
@@ -54,6 +55,7 @@ pub mod metrics;
 pub mod node_certificates;
 pub mod node_status;
 pub mod projections;
+pub mod read_observer;
 mod renewal;
 pub mod serving;
 pub mod sources;

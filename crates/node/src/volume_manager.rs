@@ -46,6 +46,7 @@ use crate::metrics::volumes::VolumeMetrics;
 use crate::node_certificates::RandomSource;
 use crate::node_status::NodeRegistration;
 use crate::projections::{HostProjections, Notifier};
+use crate::read_observer::ReadObserver;
 use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
 use crate::sources::objects::ObjectCache;
@@ -95,6 +96,8 @@ pub struct VolumeManager {
     pub certificates: Arc<VolumeCertificateManager>,
     /// Notifies applications when the files of a host projection change.
     pub notifier: Arc<Notifier>,
+    /// Observes whether applications read trust anchors.
+    pub reads: Arc<ReadObserver>,
     /// Changes of objects, tokens and certificates that volumes depend on.
     pub wakes: mpsc::UnboundedReceiver<SourceChange>,
     /// Counters and histograms that the manager updates.

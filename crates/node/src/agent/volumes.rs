@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 use super::AgentOptions;
 use crate::node_status::NodeRegistration;
 use crate::projections::{self, HostProjections, Notifier};
+use crate::read_observer::ReadObserver;
 use crate::sources::bundles::{self, BundleView};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods;
@@ -75,6 +76,7 @@ impl VolumeRuntime {
         let counts = options.metrics.notifications.clone();
         let notifier = Notifier::new(directory, files.clone(), clock.clone(), counts);
         self.certificates.send_replace(Some(certificates.clone()));
+        let reads = ReadObserver::new(&options.root_dir, files.clone(), clock.clone());
         let manager = VolumeManager {
             client: client.clone(),
             node: node.clone(),
@@ -92,6 +94,7 @@ impl VolumeRuntime {
             tokens: TokenManager::new(client.clone(), clock.clone(), options.random.clone(), wake),
             certificates: certificates.clone(),
             notifier,
+            reads: reads.clone(),
             wakes,
             metrics: options.metrics.volumes.clone(),
             reports: self.reports.clone(),
@@ -110,7 +113,9 @@ impl VolumeRuntime {
         tasks.spawn(certificates.run());
         tasks.spawn(manager.run());
         let reports = self.reports.subscribe();
-        tasks.spawn(trust::report(client.clone(), node.clone(), clock.clone(), reports));
+        let states = reads.states();
+        tasks.spawn(reads.run());
+        tasks.spawn(trust::report(client.clone(), node.clone(), clock.clone(), reports, states));
     }
 
     /// Bytes of all cached bundles; `None` before the first list or if the server has none.

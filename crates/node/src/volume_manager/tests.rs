@@ -3,6 +3,7 @@
 mod anchors;
 mod lifecycle;
 mod pod_status;
+mod reads;
 mod revocation_lists;
 
 use std::collections::BTreeMap;
@@ -28,11 +29,12 @@ use crate::feature_gates::FeatureGates;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::node_status::NodeRegistration;
 use crate::projections::{HostProjections, Notifier};
+use crate::read_observer::ReadObserver;
 use crate::sources::ChangeSender;
 use crate::sources::bundles::{BundleArrival, BundleView, initial_view};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
-use crate::sources::revocation_lists::{self, RevocationListView};
+use crate::sources::revocation_lists::RevocationListView;
 use crate::sources::tokens::TokenManager;
 use crate::testing::{CertificateFixture, START};
 use crate::volume::plan::OptionalApi;
@@ -66,6 +68,8 @@ pub struct VolumeTestNode {
     pub registry: MetricsRegistry,
     pub asked: watch::Sender<Vec<RecordedRequest>>,
     pub wakes: Mutex<Option<ChangeSender>>,
+    /// Observer of the manager that was started last.
+    pub reads: Mutex<Option<Arc<ReadObserver>>>,
     /// HTTP status of responses; `None` echoes the request.
     pub refuse: Arc<Mutex<Option<u16>>>,
     began: Instant,
@@ -92,13 +96,14 @@ impl VolumeTestNode {
             pods: watch::Sender::new(Some(Arc::default())),
             bundles: watch::Sender::new(initial_view(FeatureGates::default())),
             projections: watch::Sender::default(),
-            revocation_lists: watch::Sender::new(revocation_lists::initial_view()),
+            revocation_lists: watch::Sender::new(crate::sources::revocation_lists::initial_view()),
             registration: watch::Sender::new(registration),
             reports: watch::Sender::default(),
             metrics: VolumeMetrics::register(&registry),
             registry,
             asked: watch::Sender::default(),
             wakes: Mutex::default(),
+            reads: Mutex::default(),
             refuse: Arc::default(),
             began: Instant::now(),
         };
@@ -123,6 +128,8 @@ impl VolumeTestNode {
             look: Duration::from_secs(60),
             bundles: self.bundles.subscribe(),
         });
+        let reads = ReadObserver::new(&root_dir, files.clone(), clock.clone());
+        *self.reads.lock().unwrap() = Some(reads.clone());
         let keeper = VolumeManager {
             node: "n1".into(),
             tmpfs: false,
@@ -140,6 +147,7 @@ impl VolumeTestNode {
                 clock.clone(),
                 Default::default(),
             ),
+            reads: reads.clone(),
             wakes: woken,
             metrics: self.metrics.clone(),
             reports: self.reports.clone(),
@@ -149,7 +157,9 @@ impl VolumeTestNode {
             clock,
             random,
         };
-        RunningVolumeManager(tokio::spawn(keeper.run()))
+        RunningVolumeManager(tokio::spawn(async move {
+            tokio::join!(keeper.run(), reads.run());
+        }))
     }
 
     pub fn clock(&self) -> Clock {
