@@ -10,6 +10,7 @@
 //! published trust anchors and report their age to pods.
 
 mod failure_response;
+mod schedule;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 
 use super::report::{
-    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity, NodeCertificateReport,
-    RotationNotice,
+    CertificateFailure, FailureCause, ManagerActivity, NodeCertificateReport, RotationNotice,
 };
 use windlass_runtime::rate_limit::TokenBucket;
 
@@ -26,10 +26,11 @@ use crate::clock::{self, ClockReading};
 use crate::credential_monitor::CertificateRejection;
 use crate::csr::CsrStage;
 use crate::key_pair::CertificateKeyPair;
-use crate::renewal::{RenewalTimes, RetryPolicy, RetryState};
+use crate::renewal::{RetryPolicy, RetryState};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 
 use failure_response::{failure_class, key_after, rejection_failure};
+use schedule::{RotationSchedule, serial_text};
 
 /// How often to check the wall clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(10);
@@ -49,13 +50,6 @@ pub struct RotationStateMachine {
     stored: u64,
     rejections: u64,
     warnings: Vec<String>,
-}
-
-struct RotationSchedule {
-    identity: Arc<CertificateKeyPair>,
-    rotate_at: OffsetDateTime,
-    /// When the server began to reject the certificate; `None` while it accepts it.
-    rejected_since: Option<OffsetDateTime>,
 }
 
 enum RotationPhase {
@@ -531,40 +525,6 @@ impl RotationStateMachine {
         let announced = now.wall.checked_add(announced).unwrap_or(now.wall);
         self.phase = RotationPhase::Pausing { until: now.since.saturating_add(pause), announced, next };
     }
-}
-
-impl RotationSchedule {
-    fn new(identity: Arc<CertificateKeyPair>, random: f64) -> Self {
-        let leaf = identity.leaf();
-        let times = RenewalTimes::between(leaf.not_before(), identity.expires());
-        let rotate_at = times.refresh_at(random);
-        Self { identity, rotate_at, rejected_since: None }
-    }
-
-    /// Returns whether the certificate is valid and the server accepts it.
-    fn is_usable(&self, now: ClockReading) -> bool {
-        self.identity.is_valid_at(now.wall) && self.rejected_since.is_none()
-    }
-
-    fn report(&self, template: Option<&CertificateTemplate>) -> CurrentCertificateReport {
-        let leaf = self.identity.leaf();
-        let organizations = leaf.subject().organizations().into_iter().map(str::to_owned);
-        CurrentCertificateReport {
-            common_name: leaf.subject().common_name().to_owned(),
-            organizations: organizations.collect(),
-            names: leaf.alt_names().clone(),
-            serial: serial_text(&self.identity),
-            not_before: leaf.not_before(),
-            expires: self.identity.expires(),
-            rotate_at: self.rotate_at,
-            lacking: template.and_then(|template| template.lacking(leaf)),
-            rejected_since: self.rejected_since,
-        }
-    }
-}
-
-fn serial_text(identity: &CertificateKeyPair) -> String {
-    identity.leaf().serial().iter().map(|octet| format!("{octet:02x}")).collect()
 }
 
 #[cfg(test)]
