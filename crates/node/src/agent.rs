@@ -185,6 +185,7 @@ impl NodeAgent {
         let store = |purpose: CertificatePurpose| {
             CertStore::new(&options.cert_dir, purpose.prefix(), options.files.clone())
         };
+        let volumes = VolumeRuntime::new(&options);
         let monitor = CredentialMonitor::new(options.clock.clone());
         let setup = |purpose, templates, clients| NodeCertificateConfig {
             purpose,
@@ -192,6 +193,7 @@ impl NodeAgent {
             templates,
             clients,
             rejections: monitor.rejections(),
+            bundles: volumes.bundles(),
             clock: options.clock.clone(),
             random: options.random.clone(),
             pace: options.pace,
@@ -221,7 +223,7 @@ impl NodeAgent {
             serving,
             templates,
             registration: watch::Sender::default(),
-            volumes: VolumeRuntime::new(&options),
+            volumes,
             tasks: JoinSet::new(),
             options,
         }

@@ -118,6 +118,11 @@ impl VolumeRuntime {
         tasks.spawn(trust::report(client.clone(), node.clone(), clock.clone(), reports, states));
     }
 
+    /// ClusterTrustBundles, as far as they are known; none before `start` is called.
+    pub fn bundles(&self) -> watch::Receiver<Arc<BundleView>> {
+        self.bundles.subscribe()
+    }
+
     /// Bytes of all cached bundles; `None` before the first list or if the server has none.
     pub fn bundle_bytes(&self) -> Option<usize> {
         match &self.bundles.borrow().bundles {

@@ -49,6 +49,8 @@ pub struct RotationStateMachine {
     errors: u64,
     stored: u64,
     rejections: u64,
+    /// Consecutive certificates that replaced one of a tainted authority.
+    taint_renewals: u32,
     warnings: Vec<String>,
 }
 
@@ -110,6 +112,8 @@ pub enum RotationEvent {
     Stored,
     /// The server rejects the certificate of the node, or no longer does.
     Rejection(Option<CertificateRejection>),
+    /// The certificate was issued by a tainted authority, and is to be renewed at this time; `None` if not.
+    Tainted(Option<OffsetDateTime>),
     /// The current action failed, for this reason.
     Failed(CertificateFailure),
 }
@@ -157,6 +161,7 @@ impl RotationStateMachine {
             errors: 0,
             stored: 0,
             rejections: 0,
+            taint_renewals: 0,
             warnings,
         }
     }
@@ -177,6 +182,7 @@ impl RotationStateMachine {
             RotationEvent::Issued(identity) => self.issued(identity, now, random),
             RotationEvent::Stored => self.activate(now, random),
             RotationEvent::Rejection(rejection) => self.update_rejection(rejection.as_ref(), now),
+            RotationEvent::Tainted(at) => self.update_taint(at, now, random),
             RotationEvent::Failed(trouble) => self.failed(trouble, now, random),
         }
     }
@@ -186,7 +192,7 @@ impl RotationStateMachine {
         let due = match (&self.phase, &self.held) {
             (RotationPhase::Pausing { until, .. }, _) => until.saturating_sub(now.since),
             (RotationPhase::Idle, Some(held)) => {
-                Duration::try_from(held.rotate_at - now.wall).unwrap_or_default()
+                Duration::try_from(held.renew_at() - now.wall).unwrap_or_default()
             }
             _ => LOOK,
         };
@@ -261,7 +267,7 @@ impl RotationStateMachine {
     fn is_due(&self, now: ClockReading) -> bool {
         let Some(template) = &self.template else { return false };
         self.held.as_ref().is_none_or(|held| {
-            now.wall >= held.rotate_at
+            now.wall >= held.renew_at()
                 || !held.is_usable(now)
                 || template.lacking(held.identity.leaf()).is_some()
         })
@@ -335,6 +341,24 @@ impl RotationStateMachine {
         self.phase = RotationPhase::Idle;
         actions.extend(self.request_if_due(RotationKey::Fresh, now));
         actions
+    }
+
+    /// Renews a certificate of a tainted authority at this time, or with backoff if the signer issued one of a tainted
+    /// authority again.
+    fn update_taint(
+        &mut self,
+        at: Option<OffsetDateTime>,
+        now: ClockReading,
+        random: f64,
+    ) -> Vec<RotationAction> {
+        if at.is_none() {
+            self.taint_renewals = 0;
+        }
+        let delay =
+            self.taint_renewals.checked_sub(1).map(|earlier| self.retries.refusal_delay(earlier, random));
+        let Some(held) = &mut self.held else { return Vec::new() };
+        held.taint_at = at.map(|at| delay.map_or(at, |delay| now.wall + delay));
+        self.tick(now)
     }
 
     fn update_template(
@@ -450,6 +474,8 @@ impl RotationStateMachine {
         let before = self.held.replace(RotationSchedule::new(identity.clone(), random));
         // It may be in use already, if the disk was slow.
         let before = before.filter(|before| !Arc::ptr_eq(&before.identity, &identity));
+        let was_tainted = before.as_ref().is_some_and(|before| before.taint_at.is_some());
+        self.taint_renewals = if was_tainted { self.taint_renewals.saturating_add(1) } else { 0 };
         let rejected = before.as_ref().filter(|before| before.rejected_since.is_some());
         let rejected = rejected.map(|before| serial_text(&before.identity));
         let age = before.map(|before| now.wall - before.identity.leaf().not_before());

@@ -117,23 +117,26 @@ fn only_the_files_that_became_visible_count() {
 fn files_beyond_the_limit_are_not_observable() {
     let place = ObservedDirectory::new();
     let directory = place.dir.path();
-    for number in 0..=MAX_READ_WATCHES {
-        fs::write(directory.join(number.to_string()), "anchors").unwrap();
-        let files = AnchorFiles { path: number.to_string(), ..anchors(1) };
-        place.observer.prepare(&volume(&number.to_string()), directory, &[files]);
-        place.observer.switch(&volume(&number.to_string()));
-    }
-    let states = place.observer.states().borrow().clone();
-    let blind = states.iter().filter(|(_, reads)| reads.state == ReadState::NotObservable);
-    let blind: Vec<String> = blind.map(|((id, _), _)| id.name.clone()).collect();
-    assert_eq!(blind, [MAX_READ_WATCHES.to_string()]);
+    let names = (0..=MAX_READ_WATCHES).map(|number| format!("{number:05}"));
+    let all: Vec<_> = names.map(|path| AnchorFiles { path, ..anchors(1) }).collect();
+    all.iter().for_each(|files| fs::write(directory.join(&files.path), "anchors").unwrap());
+    place.observer.prepare(&volume("v"), directory, &all);
+    place.observer.switch(&volume("v"));
+    let blind = |place: &ObservedDirectory| {
+        let states = place.observer.states().borrow().clone();
+        let blind = states.iter().filter(|(_, reads)| reads.state == ReadState::NotObservable);
+        blind.map(|((_, path), _)| path.clone()).collect::<Vec<_>>()
+    };
+    let last = &all[MAX_READ_WATCHES].path;
+    assert_eq!(blind(&place), [last.clone()]);
     // A read releases a watch, and the next check uses it.
-    drop(fs::File::open(directory.join("0")).unwrap());
-    let last = MAX_READ_WATCHES.to_string();
-    let files = AnchorFiles { path: last.clone(), ..anchors(1) };
-    place.observer.confirm(&volume(&last), directory, &[files], START);
+    drop(fs::File::open(directory.join(&all[0].path)).unwrap());
+    place.observer.confirm(&volume("v"), directory, &all, START);
+    assert_eq!(blind(&place), [""; 0]);
+    drop(fs::File::open(directory.join(last)).unwrap());
+    place.observer.update(|_, _| {});
     let states = place.observer.states().borrow().clone();
-    assert!(states.values().all(|reads| reads.state != ReadState::NotObservable));
+    assert_eq!(states.values().filter(|reads| reads.state == ReadState::Read).count(), 2);
 }
 
 #[test]

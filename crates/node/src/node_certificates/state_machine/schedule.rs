@@ -17,6 +17,8 @@ pub struct RotationSchedule {
     pub rotate_at: OffsetDateTime,
     /// When the server began to reject the certificate; `None` while it accepts it.
     pub rejected_since: Option<OffsetDateTime>,
+    /// When to renew early, because the authority is tainted.
+    pub taint_at: Option<OffsetDateTime>,
 }
 
 impl RotationSchedule {
@@ -24,7 +26,12 @@ impl RotationSchedule {
         let leaf = identity.leaf();
         let times = RenewalTimes::between(leaf.not_before(), identity.expires());
         let rotate_at = times.refresh_at(random);
-        Self { identity, rotate_at, rejected_since: None }
+        Self { identity, rotate_at, rejected_since: None, taint_at: None }
+    }
+
+    /// Returns when to renew the certificate.
+    pub fn renew_at(&self) -> OffsetDateTime {
+        self.taint_at.map_or(self.rotate_at, |at| at.min(self.rotate_at))
     }
 
     /// Returns whether the certificate is valid and the server accepts it.
@@ -42,7 +49,7 @@ impl RotationSchedule {
             serial: serial_text(&self.identity),
             not_before: leaf.not_before(),
             expires: self.identity.expires(),
-            rotate_at: self.rotate_at,
+            rotate_at: self.renew_at(),
             lacking: template.and_then(|template| template.lacking(leaf)),
             rejected_since: self.rejected_since,
         }

@@ -521,3 +521,29 @@ fn any_event_sequence_runs_one_job_and_recovers() {
         assert!(report.held.unwrap().expires > time_at(second).wall, "seed {seed}");
     }
 }
+
+#[test]
+fn a_certificate_of_a_tainted_authority_is_renewed_at_its_moment_and_then_with_backoff() {
+    let at = |seconds: i64| START + Span::seconds(seconds);
+    let mut machine = machine(Some(aged(0)));
+    specify(&mut machine, time_at(0));
+    assert!(machine.step(RotationEvent::Tainted(Some(at(100))), time_at(10), 0.5).is_empty());
+    assert_eq!(machine.report().held.unwrap().rotate_at, at(100));
+    assert_eq!(machine.idle_for(time_at(95)), Duration::from_secs(5));
+    assert!(machine.step(RotationEvent::Tick, time_at(99), 0.5).is_empty());
+    let asked = requested(&machine.step(RotationEvent::Tick, time_at(100), 0.5));
+    assert_eq!(asked, Some((RotationKey::Kept, RequesterCredential::Own)));
+    let mut now = 100;
+    for pause in [60, 120, 240] {
+        machine.step(RotationEvent::Issued(aged(0)), time_at(now), 0.5);
+        machine.step(RotationEvent::Stored, time_at(now), 0.5);
+        assert!(machine.step(RotationEvent::Tainted(Some(at(100))), time_at(now), 0.5).is_empty(), "{pause}");
+        assert!(machine.step(RotationEvent::Tick, time_at(now + pause - 1), 0.5).is_empty(), "{pause}");
+        now += pause;
+        assert!(requested(&machine.step(RotationEvent::Tick, time_at(now), 0.5)).is_some(), "{pause}");
+    }
+    machine.step(RotationEvent::Issued(aged(0)), time_at(now), 0.5);
+    machine.step(RotationEvent::Stored, time_at(now), 0.5);
+    assert!(machine.step(RotationEvent::Tainted(None), time_at(now), 0.5).is_empty());
+    assert_eq!(machine.report().held.unwrap().rotate_at, START + Span::hours(80));
+}
