@@ -78,6 +78,11 @@ impl RetryState {
         }
     }
 
+    /// Returns the delay after this many earlier refusals, without counting one.
+    pub fn refusal_delay(&self, earlier: u32, random: f64) -> Duration {
+        self.policy.refusal.delay(earlier, random)
+    }
+
     /// The server responds: transient failures have passed.
     pub fn clear_transient(&mut self) {
         self.transient = 0;
