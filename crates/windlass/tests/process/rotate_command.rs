@@ -1,6 +1,8 @@
 //! `windlass rotate` on a server without controllers: the tests write the status of rotations themselves, so that
 //! every state can be shown.
 
+mod on_terminal;
+
 use std::process::{Child, Output, Stdio};
 use std::sync::mpsc::Receiver;
 

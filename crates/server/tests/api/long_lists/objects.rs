@@ -349,6 +349,7 @@ pub fn minimal(kind: &Kind, name: &str) -> Value {
         "Signer" => json!({"spec": {
             "signerName": format!("example.com/{name}"), "ca": {"selfSigned": {}}, "pods": {"serviceNames": true},
         }}),
+        "CARotation" => json!({"spec": {"signerName": "example.com/web"}}),
         "LedgerSegment" => json!({"spec": {
             "chain": "short", "sequence": 1, "previousHash": format!("sha256:{}", "0".repeat(64)),
             "entries": "YQ==", "entryCount": 1, "latestExpiry": "2026-01-01T00:00:00Z",
