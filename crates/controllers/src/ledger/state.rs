@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use windlass_ledger::{
     AuthorityId, AuthorityTotals, CertificateIndex, CertificateState, EntryPosition, LedgerChain,
-    LedgerEntry, SegmentExpiry, SegmentHash, SegmentHeader, SerialNumber,
+    LedgerEntry, RevocationInfo, SegmentExpiry, SegmentHash, SegmentHeader, SerialNumber,
 };
 
 use super::metrics::LedgerMetrics;
@@ -14,6 +15,8 @@ use super::metrics::LedgerMetrics;
 pub struct LedgerState {
     contents: Mutex<LedgerContents>,
     metrics: LedgerMetrics,
+    /// Turns true when all segments have been read.
+    loaded: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -47,6 +50,15 @@ pub struct ObservedSegment<'a> {
     pub bytes: usize,
 }
 
+/// What the ledger knows of the revocation of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedRevocation {
+    /// Signer that issued the certificate; `None` if it has no record.
+    pub signer: Option<String>,
+    /// Latest revocation or withdrawal; `None` if it was never revoked.
+    pub latest: Option<RevocationInfo>,
+}
+
 /// Segments of a chain that may be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunableSegments {
@@ -62,7 +74,7 @@ pub struct PrunableSegments {
 
 impl LedgerState {
     pub fn new(metrics: LedgerMetrics) -> LedgerState {
-        LedgerState { contents: Mutex::default(), metrics }
+        LedgerState { contents: Mutex::default(), metrics, loaded: watch::Sender::new(false) }
     }
 
     pub fn metrics(&self) -> &LedgerMetrics {
@@ -95,6 +107,33 @@ impl LedgerState {
         let mut contents = self.lock();
         contents.index.shrink_to_fit();
         contents.is_loaded = true;
+        drop(contents);
+        self.loaded.send_replace(true);
+    }
+
+    /// Returns a receiver that turns true when all segments have been read.
+    pub fn subscribe_loaded(&self) -> watch::Receiver<bool> {
+        self.loaded.subscribe()
+    }
+
+    /// Returns what is known of the revocation of a certificate.
+    pub fn revocation(&self, authority: &AuthorityId, serial: SerialNumber) -> RecordedRevocation {
+        let contents = self.lock();
+        let certificate = contents.index.find(authority, serial);
+        RecordedRevocation {
+            signer: certificate.map(|certificate| certificate.signer().to_owned()),
+            latest: contents.index.revocation(authority, serial),
+        }
+    }
+
+    /// Lists the latest revocations of the certificates that `wanted` accepts, withdrawals included.
+    pub fn revocations(
+        &self,
+        wanted: impl Fn(&AuthorityId, RevocationInfo) -> bool,
+    ) -> Vec<(AuthorityId, SerialNumber, RevocationInfo)> {
+        let contents = self.lock();
+        let found = contents.index.revocations().filter(|(authority, _, info)| wanted(authority, *info));
+        found.map(|(authority, serial, info)| (authority.clone(), serial, info)).collect()
     }
 
     pub fn totals(&self, now: i64) -> Vec<AuthorityTotals> {
