@@ -10,6 +10,7 @@ use super::file_sync::{FILE_ANNOTATION, FileAction, plan};
 use super::status::{AuthorityInfo, SignerObservation, SignerState, compute, is_urgent};
 use super::*;
 use crate::publisher::anchors::{AnchorRecord, AnchorRecords};
+use crate::signers::ListState;
 use crate::signers::config::SignersConfig;
 use crate::signers::rollout::{PublicationState, RolloutHold};
 use crate::signers::{AuthorityStatistics, object_name};
@@ -147,6 +148,7 @@ fn state(newest: &AuthorityInfo) -> SignerState {
         published: vec![newest.clone()],
         bundle: Some("a.b:web:anchors".to_owned()),
         publication: PublicationState::Known(records),
+        lists: vec![ListState::Published],
         pending_requests: 3,
         last_issued: Some(NOW),
     }
