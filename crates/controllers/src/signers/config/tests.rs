@@ -514,7 +514,8 @@ fn errors_of_an_object_carry_their_field() {
     assert!(error.ends_with("has an unknown placeholder; the only one is {authority}"), "{error}");
     let error = errors(|spec| spec["crl"]["configMap"] = json!({"namespaceSelector": {}}));
     assert!(error.starts_with("spec.crl.configMap"), "{error}");
-    let error = errors(|spec| spec["crl"]["configMap"]["namespaceSelector"] = json!({"matchLabels": {"-": "a"}}));
+    let error =
+        errors(|spec| spec["crl"]["configMap"]["namespaceSelector"] = json!({"matchLabels": {"-": "a"}}));
     assert!(error.starts_with("spec.crl.configMap.namespaceSelector"), "{error}");
     let table = [
         (json!({"files": {"certificate": "/etc/x", "key": "/etc/y"}}), "spec.ca.files: unknown field"),
