@@ -3,7 +3,7 @@
 mod ca_replacement;
 mod ca_secrets;
 mod csr_template;
-mod objects;
+pub mod objects;
 mod requester_templates;
 mod tokens;
 mod upgrade;

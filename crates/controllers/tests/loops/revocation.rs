@@ -20,6 +20,7 @@ use windlass_pki::{Certificate, CertificateAuthority, CertificateRevocationList,
 use windlass_testkit::self_signed_ca;
 
 use crate::certificates::is_settled;
+use crate::custom_signers::objects::wait_for;
 use crate::custom_signers::{CsrTemplate, write_ca};
 use crate::fixture::{PATIENCE, TestCluster, wait_until};
 use crate::ledger::stored_segments;
@@ -117,7 +118,7 @@ impl CrlFixture {
         let id = ca.certificate().authority_id();
         let read = |found: Option<&DynamicObject>| found.and_then(|found| parse_list(found, ca));
         let is_good = |found: Option<&DynamicObject>| read(found).is_some_and(|list| good(&list));
-        read(wait_until(&self.lists(), &id, what, is_good).await.as_ref()).unwrap()
+        read(wait_for(&self.lists(), &id, what, is_good).await.as_ref()).unwrap()
     }
 
     /// Returns reason and time of all revocations in the ledger, in order.
@@ -296,7 +297,7 @@ async fn the_time_is_set_where_the_server_did_not() {
     let api: Api<DynamicObject> = Api::all_with(world.client.clone(), &revocation_resource());
     let time = |found: &DynamicObject| found.data["status"]["revokedTime"].clone();
     let is_set = |found: Option<&DynamicObject>| found.is_some_and(|found| time(found) != Value::Null);
-    let found = wait_until(&api, &name, "have its time", is_set).await.unwrap();
+    let found = wait_for(&api, &name, "have its time", is_set).await.unwrap();
     assert_eq!((time(&found), found.name_any()), (json!("2026-01-02T03:04:05Z"), name));
     world.shut_down().await;
 }
