@@ -13,11 +13,11 @@ type AuthorityRevocations = BTreeMap<SerialNumber, Arc<KnownRevocation>>;
 /// What the watch has delivered.
 #[derive(Debug, Default)]
 pub struct RevocationCache {
-    state: Mutex<CacheState>,
+    state: Mutex<RevocationMaps>,
 }
 
 #[derive(Debug, Default)]
-struct CacheState {
+struct RevocationMaps {
     by_authority: HashMap<AuthorityId, AuthorityRevocations>,
     /// Whether a list was complete, so that what is missing does not exist.
     is_synced: bool,
@@ -90,7 +90,7 @@ impl RevocationCache {
         changed
     }
 
-    fn lock(&self) -> MutexGuard<'_, CacheState> {
+    fn lock(&self) -> MutexGuard<'_, RevocationMaps> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -15,7 +15,7 @@ const ENTRY_OVERHEAD: usize = 36;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokedEntry {
     pub certificate: RevokedCertificate,
-    /// When the certificate expires.
+    /// Last second in which the certificate is valid.
     pub not_after: OffsetDateTime,
 }
 
@@ -31,7 +31,7 @@ pub struct PublishedList {
 /// What is done about the list of an authority.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ListDecision {
-    /// The published list stays.
+    /// The published list stays until one of these times.
     Keep(ListTimes),
     /// This list is signed and published.
     Sign(ListDraft),
@@ -52,7 +52,7 @@ pub struct ListDraft {
     pub number: u64,
     pub this_update: OffsetDateTime,
     pub next_update: OffsetDateTime,
-    /// Ordered by serial number.
+    /// Revoked certificates in the order of their serial numbers.
     pub revoked: Vec<RevokedCertificate>,
     /// Number of revoked certificates for which there is no room.
     pub omitted: usize,

@@ -70,7 +70,7 @@ struct ListDelivery {
 }
 
 /// A published list with its signer.
-struct SignerList {
+struct DeliveredList {
     signer: String,
     list: CertificateRevocationList,
 }
@@ -80,7 +80,7 @@ struct DeliveryState {
     /// Labels of namespaces that are not terminating.
     namespaces: HashMap<String, BTreeMap<String, String>>,
     /// Published lists by authority id; `None` until they have been read.
-    lists: Option<BTreeMap<String, SignerList>>,
+    lists: Option<BTreeMap<String, DeliveredList>>,
     /// ConfigMaps that belong to others, by signer.
     conflicts: HashMap<String, BTreeSet<NamespacedName>>,
 }
@@ -150,7 +150,7 @@ impl ListDelivery {
 
     fn observe_list(
         &self,
-        buffer: &mut RelistBuffer<Option<(String, SignerList)>>,
+        buffer: &mut RelistBuffer<Option<(String, DeliveredList)>>,
         event: Event<DynamicObject>,
     ) {
         let Some(event) = buffer.push(event, |object| read_list(&object)) else { return };
@@ -267,8 +267,8 @@ impl DeliveryTarget {
     }
 }
 
-fn read_list(object: &DynamicObject) -> Option<(String, SignerList)> {
+fn read_list(object: &DynamicObject) -> Option<(String, DeliveredList)> {
     let list = CertificateRevocationList::from_der(&list_object::list_der(object)?).ok()?;
     let signer = list_object::signer_name(object).to_owned();
-    Some((object.name_any(), SignerList { signer, list }))
+    Some((object.name_any(), DeliveredList { signer, list }))
 }

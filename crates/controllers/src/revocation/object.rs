@@ -15,13 +15,13 @@ pub struct KnownRevocation {
     /// Signer that the object names.
     pub signer: String,
     pub reason: RevocationReason,
-    /// When the certificate expires.
+    /// Last second in which the certificate is valid.
     pub not_after: i64,
     /// When the certificate was revoked: `status.revokedTime`, or else when the object was created.
     pub revoked_at: i64,
     /// User who revoked it; empty if the server does not record that.
     pub requester: String,
-    /// Whether `status.revokedTime` is set.
+    /// Whether `status.revokedTime` is set, so that no controller has to.
     pub has_time: bool,
 }
 

@@ -61,7 +61,7 @@ impl ListPublisher {
 
     /// Publishes lists until the future is dropped.
     pub async fn run(self: Arc<Self>, resource: ApiResource) -> Infallible {
-        let _reset = ResetOnDrop(self.clone());
+        let _reset = ListReset(self.clone());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let metrics = self.queue.metrics();
         let watch = watch_metadata(self.client.clone(), &resource, None, metrics, |event| {
@@ -287,9 +287,9 @@ impl ListPublisher {
 }
 
 /// Removes the values of a process that does not lead any more from metrics and status.
-struct ResetOnDrop(Arc<ListPublisher>);
+struct ListReset(Arc<ListPublisher>);
 
-impl Drop for ResetOnDrop {
+impl Drop for ListReset {
     fn drop(&mut self) {
         let ListPublisher { context, .. } = &*self.0;
         context.metrics.crl.reset();
