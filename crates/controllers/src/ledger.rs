@@ -31,7 +31,8 @@ use kube::core::ApiResource;
 use tokio::sync::{mpsc, oneshot, watch};
 use windlass_api::ledger_segment;
 use windlass_ledger::{
-    AuthorityTotals, EntryPosition, IssuanceRecord, LedgerChain, LedgerEntry, RevocationRecord, SerialNumber,
+    AuthorityId, AuthorityTotals, EntryPosition, IssuanceRecord, LedgerChain, LedgerEntry, RevocationInfo,
+    RevocationRecord, SerialNumber,
 };
 use windlass_runtime::discovery::{ApiKind, CONTROLLER_PACING, KindPresence, RecheckSignal, watch_presence};
 
@@ -44,6 +45,7 @@ use state::LedgerState;
 
 pub(crate) use issuance::PreparedCertificate;
 pub(crate) use metrics::LedgerMetrics;
+pub(crate) use state::RecordedRevocation;
 
 /// LedgerSegments: parts of the ledger of issued certificates.
 const LEDGER_SEGMENTS: ApiKind = ApiKind {
@@ -174,6 +176,37 @@ impl Ledger {
         let chain = self.shared.state.chain_of(&revocation.authority, revocation.serial);
         let entry = LedgerEntry::Revoked(Box::new(revocation));
         self.append(chain.unwrap_or(LedgerChain::Long), entry).await.map(drop)
+    }
+
+    /// Waits until all segments have been read, which is never where the server has no ledger.
+    pub(crate) async fn wait_until_loaded(&self) {
+        let mut loaded = self.shared.state.subscribe_loaded();
+        if loaded.wait_for(|loaded| *loaded).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns whether its contents are known; `None` if the server has no ledger.
+    pub(crate) fn is_loaded(&self) -> Option<bool> {
+        match *self.shared.presence.borrow() {
+            KindPresence::NotServed => None,
+            KindPresence::Unknown | KindPresence::Served(_) => {
+                Some(*self.shared.state.subscribe_loaded().borrow())
+            }
+        }
+    }
+
+    /// Returns what is known of the revocation of a certificate, as far as segments have been read.
+    pub(crate) fn revocation(&self, authority: &AuthorityId, serial: SerialNumber) -> RecordedRevocation {
+        self.shared.state.revocation(authority, serial)
+    }
+
+    /// Lists the latest revocations of the certificates that `wanted` accepts, withdrawals included.
+    pub(crate) fn revocations(
+        &self,
+        wanted: impl Fn(&AuthorityId, RevocationInfo) -> bool,
+    ) -> Vec<(AuthorityId, SerialNumber, RevocationInfo)> {
+        self.shared.state.revocations(wanted)
     }
 
     /// Counts certificates per signer and authority; empty until all segments have been read.

@@ -12,6 +12,7 @@ use crate::csr_signer::SignerMetrics;
 use crate::election::ElectionMetrics;
 use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
+use crate::revocation::CrlMetrics;
 use crate::signers::SignerStatistics;
 
 /// Queue of the garbage collector.
@@ -41,8 +42,14 @@ pub(crate) const ANCHORS: &str = "signer_trust_bundles";
 pub(crate) const BUNDLES: &str = "bundles";
 /// Watch of Signer objects, which has no queue of its own.
 pub(crate) const SIGNERS: &str = "signers";
+/// Queue of revocations that are not in the ledger.
+pub(crate) const REVOCATIONS: &str = "certificate_revocations";
+/// Queue of authorities whose revocation list is due.
+pub(crate) const CRLS: &str = "certificate_revocation_lists";
+/// Queue of ConfigMaps with revocation lists.
+pub(crate) const CRL_CONFIG_MAPS: &str = "certificate_revocation_list_configmaps";
 
-const QUEUES: [&str; 15] = [
+const QUEUES: [&str; 18] = [
     GARBAGE,
     NAMESPACES,
     ACCOUNTS,
@@ -58,6 +65,9 @@ const QUEUES: [&str; 15] = [
     ANCHORS,
     BUNDLES,
     SIGNERS,
+    REVOCATIONS,
+    CRLS,
+    CRL_CONFIG_MAPS,
 ];
 
 /// Metric families of all controllers in a process.
@@ -72,6 +82,7 @@ pub struct MetricFamilies {
     pub(crate) bundles: BundleMetrics,
     pub(crate) elections: ElectionMetrics,
     pub(crate) ledger: LedgerMetrics,
+    pub(crate) crl: CrlMetrics,
     /// Numbers about signers for their status, which are not exposed here.
     pub statistics: Arc<SignerStatistics>,
 }
@@ -109,6 +120,7 @@ impl MetricFamilies {
             bundles: BundleMetrics::register(registry),
             elections: ElectionMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
+            crl: CrlMetrics::register(registry),
             statistics: Arc::default(),
         })
     }
@@ -139,6 +151,7 @@ mod tests {
             syncs.observe(200, std::time::Duration::ZERO);
         }
         families.bundles.set_targets("roots", 1, 0);
+        families.crl.set_list("a.b/c", "0a", time::OffsetDateTime::UNIX_EPOCH, 0);
         families.elections.lease("windlass-controllers");
         let text = registry.encode();
         let mut known = std::collections::BTreeSet::new();
@@ -176,6 +189,9 @@ mod tests {
             "leader_election_slowpath_total",
             "windlass_ledger_available",
             "windlass_ledger_write_duration_seconds",
+            "windlass_crl_next_update_timestamp_seconds",
+            "windlass_crl_revoked_certificates",
+            "windlass_crl_sign_failures_total",
         ] {
             assert!(known.contains(family), "{family} in\n{text}");
         }

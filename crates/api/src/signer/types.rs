@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The configuration of a signer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -228,12 +229,27 @@ pub struct SignerLimits {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SignerCrl {
-    /// URLs that issued certificates name as the source of the list; none if absent.
+    /// URLs that issued certificates name as the source of the list; none if absent. `{authority}` is replaced by the id
+    /// of the CA.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub distribution_points: Option<Vec<String>>,
     /// Validity of a list, at least 1m; 24h if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration: Option<String>,
+    /// ConfigMaps with the lists; none if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<SignerCrlConfigMap>,
+}
+
+/// ConfigMap with the lists of a signer in the selected namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SignerCrlConfigMap {
+    /// Name of the ConfigMap in each namespace.
+    pub name: String,
+    /// Label selector of namespaces; absent selects all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<Value>,
 }
 
 /// What the controllers report about a signer.
@@ -243,7 +259,7 @@ pub struct SignerStatus {
     /// The generation that the status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, CAExpiring and Published; at most one of each type.
+    /// Ready, CAExpiring, Published and CRLPublished; at most one of each type.
     #[serde(default)]
     pub conditions: Vec<SignerCondition>,
     /// Number of requests that wait for a certificate.
@@ -261,7 +277,7 @@ pub struct SignerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SignerCondition {
-    /// One of [`super::READY`], [`super::CA_EXPIRING`] and [`super::PUBLISHED`].
+    /// One of [`super::READY`], [`super::CA_EXPIRING`], [`super::PUBLISHED`] and [`super::CRL_PUBLISHED`].
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use windlass_ledger::{
     AuthorityId, AuthorityTotals, CertificateIndex, CertificateState, EntryPosition, LedgerChain,
-    LedgerEntry, SegmentExpiry, SegmentHash, SegmentHeader, SerialNumber,
+    LedgerEntry, RevocationInfo, SegmentExpiry, SegmentHash, SegmentHeader, SerialNumber,
 };
 
 use super::metrics::LedgerMetrics;
@@ -17,6 +18,8 @@ pub struct LedgerState {
     contents: Mutex<LedgerContents>,
     metrics: LedgerMetrics,
     statistics: Arc<SignerStatistics>,
+    /// Turns true when all segments have been read.
+    loaded: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -50,6 +53,15 @@ pub struct ObservedSegment<'a> {
     pub bytes: usize,
 }
 
+/// What the ledger knows of the revocation of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedRevocation {
+    /// Signer that issued the certificate; `None` if it has no record.
+    pub signer: Option<String>,
+    /// Latest revocation or withdrawal; `None` if it was never revoked.
+    pub latest: Option<RevocationInfo>,
+}
+
 /// Segments of a chain that may be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunableSegments {
@@ -65,8 +77,12 @@ pub struct PrunableSegments {
 
 impl LedgerState {
     pub fn new(metrics: &MetricFamilies) -> LedgerState {
-        let statistics = metrics.statistics.clone();
-        LedgerState { contents: Mutex::default(), metrics: metrics.ledger.clone(), statistics }
+        LedgerState {
+            contents: Mutex::default(),
+            metrics: metrics.ledger.clone(),
+            statistics: metrics.statistics.clone(),
+            loaded: watch::Sender::new(false),
+        }
     }
 
     pub fn metrics(&self) -> &LedgerMetrics {
@@ -99,6 +115,33 @@ impl LedgerState {
         let mut contents = self.lock();
         contents.index.shrink_to_fit();
         contents.is_loaded = true;
+        drop(contents);
+        self.loaded.send_replace(true);
+    }
+
+    /// Returns a receiver that turns true when all segments have been read.
+    pub fn subscribe_loaded(&self) -> watch::Receiver<bool> {
+        self.loaded.subscribe()
+    }
+
+    /// Returns what is known of the revocation of a certificate.
+    pub fn revocation(&self, authority: &AuthorityId, serial: SerialNumber) -> RecordedRevocation {
+        let contents = self.lock();
+        let certificate = contents.index.find(authority, serial);
+        RecordedRevocation {
+            signer: certificate.map(|certificate| certificate.signer().to_owned()),
+            latest: contents.index.revocation(authority, serial),
+        }
+    }
+
+    /// Lists the latest revocations of the certificates that `wanted` accepts, withdrawals included.
+    pub fn revocations(
+        &self,
+        wanted: impl Fn(&AuthorityId, RevocationInfo) -> bool,
+    ) -> Vec<(AuthorityId, SerialNumber, RevocationInfo)> {
+        let contents = self.lock();
+        let found = contents.index.revocations().filter(|(authority, _, info)| wanted(authority, *info));
+        found.map(|(authority, serial, info)| (authority.clone(), serial, info)).collect()
     }
 
     pub fn totals(&self, now: i64) -> Vec<AuthorityTotals> {

@@ -3,7 +3,7 @@
 mod ca_replacement;
 mod ca_secrets;
 mod csr_template;
-mod objects;
+pub mod objects;
 mod requester_templates;
 mod tokens;
 mod upgrade;
@@ -27,7 +27,7 @@ use windlass_testkit::{ca_with_validity, random_serial as serial};
 
 use crate::certificates::{approve, condition, is_settled};
 use crate::fixture::{TestCluster, wait_until};
-use csr_template::CsrTemplate;
+pub use csr_template::CsrTemplate;
 
 type Csr = CertificateSigningRequest;
 type Bundle = ClusterTrustBundle;
@@ -114,7 +114,7 @@ fn authority(name: &str, days: i64) -> CertificateAuthority {
 }
 
 /// Writes a CA and its issuers.
-fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certificate]) {
+pub fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certificate]) {
     let chain: String = std::iter::once(authority.certificate())
         .chain(issuers.iter().copied())
         .map(Certificate::to_pem)

@@ -40,6 +40,7 @@ mod python;
 mod reload;
 mod replicas;
 mod request_backlog;
+mod revocation;
 mod rotate_command;
 mod server;
 mod signer_command;

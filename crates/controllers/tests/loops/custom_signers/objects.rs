@@ -46,7 +46,7 @@ async fn issue(site: &SignerFixture, signer: &str, name: &str) -> Csr {
 }
 
 /// Waits until an object, or its absence, is as wanted.
-async fn wait_for(
+pub async fn wait_for(
     api: &Api<DynamicObject>,
     name: &str,
     what: &str,
