@@ -13,6 +13,7 @@ use crate::election::ElectionMetrics;
 use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
 use crate::signers::SignerStatistics;
+use crate::signers::objects::SignerObjectMetrics;
 
 /// Queue of the garbage collector.
 pub(crate) const GARBAGE: &str = "garbage_collector_attempt_to_delete";
@@ -72,6 +73,7 @@ pub struct MetricFamilies {
     pub(crate) bundles: BundleMetrics,
     pub(crate) elections: ElectionMetrics,
     pub(crate) ledger: LedgerMetrics,
+    pub(crate) signer_objects: SignerObjectMetrics,
     /// Numbers about signers for their status, which are not exposed here.
     pub statistics: SignerStatistics,
 }
@@ -109,6 +111,7 @@ impl MetricFamilies {
             bundles: BundleMetrics::register(registry),
             elections: ElectionMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
+            signer_objects: SignerObjectMetrics::register(registry),
             statistics: SignerStatistics::default(),
         })
     }
@@ -164,6 +167,7 @@ mod tests {
         }
         for family in [
             "windlass_signer_ca_expiration_seconds",
+            "windlass_signer_ca_lifetime_seconds",
             "windlass_signer_ca_degraded",
             "windlass_signer_ca_pending",
             "windlass_signer_bundle_conflict",
@@ -176,6 +180,8 @@ mod tests {
             "leader_election_slowpath_total",
             "windlass_ledger_available",
             "windlass_ledger_write_duration_seconds",
+            "windlass_ledger_certificates_expiring",
+            "windlass_signer_ready",
         ] {
             assert!(known.contains(family), "{family} in\n{text}");
         }

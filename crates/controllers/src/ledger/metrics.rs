@@ -174,6 +174,11 @@ fn register_totals(registry: &MetricsRegistry, totals: &Arc<Mutex<Vec<AuthorityT
         |each| i64::try_from(each.revoked).ok(),
     );
     register(
+        "windlass_ledger_certificates_expiring",
+        "Outstanding certificates in the last tenth of their lifetime, without those of pods",
+        |each| i64::try_from(each.expiring).ok(),
+    );
+    register(
         "windlass_ledger_earliest_expiration_timestamp_seconds",
         "First expiry among the outstanding certificates",
         |each| each.earliest_expiry,
