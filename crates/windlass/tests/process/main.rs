@@ -52,4 +52,5 @@ mod trust_command;
 mod trust_docs;
 mod unread_responses;
 mod unscheduled_pods;
+mod upgrade;
 mod volumes;
