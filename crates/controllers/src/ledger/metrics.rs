@@ -73,7 +73,7 @@ impl LedgerMetrics {
             ),
             problems: registry.register(
                 "windlass_ledger_chain_problems",
-                "Missing, modified, reordered and duplicate segments when the ledger was last read",
+                "Missing, modified, reordered and duplicate segments",
                 Family::default(),
             ),
             unresolved: registry.register(
