@@ -88,6 +88,7 @@ impl TestCount {
             .env("WINDLASS_PYTHON", &tools.python)
             .env("WINDLASS_SOFTHSM", &tools.softhsm)
             .env("WINDLASS_PKCS11_TOOL", &tools.pkcs11_tool)
+            .env("WINDLASS_PROMTOOL", &tools.promtool)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if args.long {

@@ -238,6 +238,12 @@ impl CaSource {
         Some((until - (self.clock)()).whole_seconds())
     }
 
+    /// Returns the seconds from the beginning of the CA certificate's validity to its end.
+    pub fn lifetime_seconds(&self) -> Option<i64> {
+        let validity = self.current()?.certificate().validity();
+        Some((validity.not_after() - validity.not_before()).whole_seconds())
+    }
+
     /// Reads the files and uses them if they are valid. Reads from disk: do not call it in async code. Does nothing
     /// for a CA that is not in files.
     pub fn reload(&self) {

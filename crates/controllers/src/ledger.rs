@@ -8,11 +8,12 @@
 //! - `segment_object` is the LedgerSegment as an object of the API.
 //! - `state` is what all segments contain; `loader` reads them when the process becomes the leader.
 //! - `maintenance` finds out what became of records without a confirmation, deletes segments whose certificates have
-//!   expired, and updates the metrics.
+//!   expired, looks for missing ones (`gap_check`), and updates the metrics.
 //!
 //! Where the kind is not served, certificates are issued without a record, and a metric and the log say so.
 
 mod chain_writer;
+mod gap_check;
 mod issuance;
 mod loader;
 mod maintenance;

@@ -14,6 +14,7 @@ use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
 use crate::revocation::CrlMetrics;
 use crate::signers::SignerStatistics;
+use crate::signers::objects::SignerObjectMetrics;
 
 /// Queue of the garbage collector.
 pub(crate) const GARBAGE: &str = "garbage_collector_attempt_to_delete";
@@ -83,6 +84,7 @@ pub struct MetricFamilies {
     pub(crate) elections: ElectionMetrics,
     pub(crate) ledger: LedgerMetrics,
     pub(crate) crl: CrlMetrics,
+    pub(crate) signer_objects: SignerObjectMetrics,
     /// Numbers about signers for their status, which are not exposed here.
     pub statistics: Arc<SignerStatistics>,
 }
@@ -121,6 +123,7 @@ impl MetricFamilies {
             elections: ElectionMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
             crl: CrlMetrics::register(registry),
+            signer_objects: SignerObjectMetrics::register(registry),
             statistics: Arc::default(),
         })
     }
@@ -177,6 +180,7 @@ mod tests {
         }
         for family in [
             "windlass_signer_ca_expiration_seconds",
+            "windlass_signer_ca_lifetime_seconds",
             "windlass_signer_ca_degraded",
             "windlass_signer_ca_pending",
             "windlass_signer_bundle_conflict",
@@ -192,6 +196,8 @@ mod tests {
             "windlass_crl_next_update_timestamp_seconds",
             "windlass_crl_revoked_certificates",
             "windlass_crl_sign_failures_total",
+            "windlass_ledger_certificates_expiring",
+            "windlass_signer_ready",
         ] {
             assert!(known.contains(family), "{family} in\n{text}");
         }

@@ -28,6 +28,8 @@ struct LedgerContents {
     segments: BTreeMap<(LedgerChain, u64), KnownSegment>,
     /// Last segment of each chain that was announced to be deleted.
     pruned: HashMap<LedgerChain, u64>,
+    /// Deviations from the hash chain that were found when the segments were read.
+    problems: HashMap<LedgerChain, usize>,
     /// Whether all segments have been read.
     is_loaded: bool,
 }
@@ -109,6 +111,23 @@ impl LedgerState {
         let of_chain = contents.segments.range((header.chain, 0)..=(header.chain, u64::MAX));
         let (count, bytes) = of_chain.fold((0, 0), |(count, sum), (_, each)| (count + 1, sum + each.bytes));
         self.metrics.set_size(header.chain, count, bytes);
+    }
+
+    /// Notes how many deviations from the hash chain were found when the segments were read.
+    pub fn set_problems(&self, chain: LedgerChain, count: usize) {
+        self.lock().problems.insert(chain, count);
+        self.metrics.set_problems(chain, count);
+    }
+
+    /// Reports how many segments of a chain have been deleted since they were read or written.
+    pub fn report_missing(&self, chain: LedgerChain, count: usize) {
+        let problems = self.lock().problems.get(&chain).copied().unwrap_or(0);
+        self.metrics.set_problems(chain, problems + count);
+    }
+
+    /// Lists chain and sequence number of the segments that were read or written and not deleted since.
+    pub fn known_segments(&self) -> Vec<(LedgerChain, u64)> {
+        self.lock().segments.keys().copied().collect()
     }
 
     pub fn set_loaded(&self) {

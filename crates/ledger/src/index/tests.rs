@@ -224,6 +224,7 @@ fn totals_count_per_signer_and_authority() {
             unexpired: 3,
             outstanding: 1,
             revoked: 1,
+            expiring: 0,
             earliest_expiry: Some(renewed.not_after),
             latest_expiry: Some(revoked.not_after),
         },
@@ -234,6 +235,7 @@ fn totals_count_per_signer_and_authority() {
             unexpired: 1,
             outstanding: 1,
             revoked: 0,
+            expiring: 0,
             earliest_expiry: Some(other.not_after),
             latest_expiry: Some(other.not_after),
         },
@@ -248,6 +250,31 @@ fn totals_count_per_signer_and_authority() {
     assert_eq!((index.len(), issued), (0, vec![4, 1]));
     chain.fill(&mut index);
     assert!(index.is_empty(), "what was removed does not come back");
+}
+
+#[test]
+fn certificates_of_pods_do_not_count_as_expiring() {
+    let mut source = RecordSource::new();
+    let (pod, node, revoked) = (source.pod(), source.node(true), source.node(true));
+    let mut chain = TestChain::new(LedgerChain::Long);
+    [&pod, &node, &revoked].into_iter().for_each(|record| chain.issue(record));
+    chain.append(revocation(&revoked, RevocationReason::CessationOfOperation, START));
+    let index = chain.index();
+    let expiring = |now: i64| index.totals(now).iter().map(|totals| totals.expiring).sum::<u64>();
+    let tenth = |of: &IssuanceRecord| of.not_after - (of.not_after - of.not_before) / 10;
+    for (now, expected) in [
+        (tenth(&pod) + 1, 0),
+        (tenth(&node), 0),
+        (tenth(&node) + 1, 1),
+        (node.not_after, 1),
+        (node.not_after + 1, 0),
+    ] {
+        assert_eq!(expiring(now), expected, "{now}");
+    }
+    let renewal = source.renewal(&node);
+    chain.issue(&renewal);
+    let renewed = chain.index().totals(tenth(&node) + 1);
+    assert_eq!(renewed.iter().map(|totals| totals.expiring).sum::<u64>(), 0, "it is superseded");
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub const LEDGER_SEGMENTS_KIND: Kind = Kind {
     unconditional_update: false,
     validate_create: validate,
     validate_update,
+    enabled: |features| features.certificate_ledger,
     ..Kind::DEFAULT
 };
 

@@ -479,6 +479,7 @@ fn disabled_features_grant_nothing() {
         cluster_trust_bundle: false,
         cluster_trust_bundle_projection: false,
         pod_certificate_request: false,
+        certificate_ledger: false,
     };
     let world = NodeAuthorizerFixture::new(off);
     world.put("certificates.k8s.io/podcertificaterequests/ns/mine", json!({"nodeName": "node-1"}));
