@@ -18,10 +18,10 @@ pub const LEDGER_SEGMENTS_KIND: Kind = Kind {
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
     columns: &[
         table_cells::NAME,
-        described("Chain", "Class of lifetimes"),
+        described("Chain", "Lifetime class of the certificates"),
         with_type("integer", described("Sequence", "Position in the chain")),
         with_type("integer", described("Entries", "Number of entries")),
-        described("Latest Expiry", "When the last certificate in it expires"),
+        described("Latest Expiry", "Latest expiry of the certificates"),
         table_cells::AGE,
     ],
     row: |object, now| {

@@ -33,11 +33,11 @@ pub const REVOCATIONS_KIND: Kind = Kind {
     }],
     columns: &[
         table_cells::NAME,
-        described("Signer Name", "Signer of the certificate"),
+        described("Signer Name", "Signer that issued the certificate"),
         described("Serial", "Serial number of the certificate"),
-        described("Reason", "Why it is revoked"),
-        described("Expires", "When the certificate expires"),
-        described("Requester", "Who revoked it"),
+        described("Reason", "Reason of the revocation"),
+        described("Expires", "Expiry of the certificate"),
+        described("Requester", "User who revoked the certificate"),
         table_cells::AGE,
     ],
     row: |object, now| {
@@ -73,10 +73,10 @@ pub const REVOCATION_LISTS_KIND: Kind = Kind {
     }],
     columns: &[
         table_cells::NAME,
-        described("Signer Name", "Signer of the certificates"),
-        with_type("integer", described("Number", "Number of the list")),
-        described("This Update", "When it was signed"),
-        described("Next Update", "Until when it is valid"),
+        described("Signer Name", "Signer that issued the certificates"),
+        with_type("integer", described("Number", "CRL number")),
+        described("This Update", "Time of the signature"),
+        described("Next Update", "End of the list's validity"),
         table_cells::AGE,
     ],
     row: |object, now| {

@@ -27,12 +27,12 @@ pub const SIGNERS_KIND: Kind = Kind {
     }],
     columns: &[
         table_cells::NAME,
-        described("Signer Name", "Name of the signer in requests"),
-        described("Ready", "Whether the signer can sign"),
-        described("Reason", "Why the signer is not ready"),
-        described("CA Expires", "Expiry of the CA certificate in use"),
-        with_type("integer", described("Pending", "Requests that wait for a certificate")),
-        with_type("integer", described("Unexpired", "Unexpired certificates of the CA in use")),
+        described("Signer Name", "signerName of the requests that it signs"),
+        described("Ready", "Whether the signer can issue certificates"),
+        described("Reason", "Reason of the condition Ready"),
+        described("CA Expires", "Expiry of the active CA certificate"),
+        with_type("integer", described("Pending", "Number of requests without a certificate")),
+        with_type("integer", described("Unexpired", "Number of unexpired certificates of the active CA")),
         table_cells::AGE,
     ],
     row: |object, now| {
