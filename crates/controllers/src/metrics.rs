@@ -14,7 +14,6 @@ use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
 use crate::signers::SignerStatistics;
 
-/// Queue of the garbage collector.
 pub(crate) const GARBAGE: &str = "garbage_collector_attempt_to_delete";
 /// Queue of namespaces that are being deleted.
 pub(crate) const NAMESPACES: &str = "namespace";

@@ -35,7 +35,6 @@ pub fn client_identity(from: OffsetDateTime) -> CertificateKeyPair {
     CertificateFixture::client(from).identity(PrivateKey::generate().unwrap())
 }
 
-/// A disk that fails at one operation.
 pub struct FailingDisk {
     done: AtomicUsize,
     at: usize,

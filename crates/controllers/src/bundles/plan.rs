@@ -22,15 +22,12 @@ pub struct TargetPlan {
 /// Operation on one target, as the plan decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetStep {
-    /// Kind of the target object.
     pub kind: TargetKind,
     /// Namespace and name; the namespace is empty for cluster-scoped targets.
     pub at: NamespacedName,
-    /// Operation to perform on it.
     pub deed: TargetOperation,
 }
 
-/// The operation that a plan performs on one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetOperation {
     /// Apply the desired content to a known target.

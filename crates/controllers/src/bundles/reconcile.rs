@@ -39,7 +39,6 @@ const MISSING: Duration = Duration::from_secs(300);
 /// Longest delay until the next reconciliation, because clocks can be set.
 const FAR: time::Duration = time::Duration::DAY;
 
-/// Reconciles one Bundle at a time.
 pub struct BundleReconciler {
     /// Cache of all watched objects, filled by the watches.
     pub cache: BundleCache,
@@ -47,7 +46,6 @@ pub struct BundleReconciler {
     pub delay_queue: DelayQueue<String>,
     /// Applies, releases and deletes targets on the API server.
     pub writer: TargetWriter,
-    /// Settings of the controller.
     pub settings: Arc<BundleSettings>,
     /// API for Bundles, used to write their status.
     pub bundles: Api<DynamicObject>,
@@ -75,7 +73,6 @@ enum StepOutcome {
 }
 
 impl BundleReconciler {
-    /// Reconciles one Bundle.
     pub async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
         let Some(bundle) = self.cache.bundle(&name) else {
             self.metrics.remove(&name);

@@ -121,7 +121,6 @@ async fn add_condition(api: &Api<Csr>, name: &str, kind: &str) {
     api.replace_subresource("approval", name, &params, &request).await.unwrap();
 }
 
-/// Returns the condition of this type.
 pub fn condition<'a>(request: &'a Csr, kind: &str) -> Option<&'a CertificateSigningRequestCondition> {
     let conditions = request.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == kind)

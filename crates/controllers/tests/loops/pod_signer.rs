@@ -122,7 +122,6 @@ async fn create_service(world: &TestCluster, name: &str, app: &str) {
     world.api::<Service>("default").create(&PostParams::default(), &service).await.unwrap();
 }
 
-/// Creates a certificate request for a pod.
 async fn create_request(world: &TestCluster, name: &str, pod: &Pod, changes: Value) -> DynamicObject {
     let mut spec = json!({
         "signerName": SIGNER,
@@ -386,7 +385,6 @@ fn documentation_example(start: &str) -> &'static str {
     blocks.find(|block| block.starts_with(start)).unwrap()
 }
 
-/// Creates the documented pod and a service for it.
 async fn create_documented_pod(world: &TestCluster) -> Pod {
     world.create_namespace("web").await;
     let service: Service = object(json!({
@@ -400,7 +398,6 @@ async fn create_documented_pod(world: &TestCluster) -> Pod {
 
 const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\n";
 
-/// Returns the value of a metric of the signer.
 fn metric_value(world: &TestCluster, name: &str) -> u64 {
     let metrics = world.metrics();
     let start = format!("{name}{{signer=\"{SIGNER}\"}} ");

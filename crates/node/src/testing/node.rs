@@ -24,7 +24,6 @@ use crate::node_certificates::{
 use crate::template::{CertificatePurpose, CertificateTemplate};
 use windlass_runtime::durable::FileSystem;
 
-/// A node and its server.
 pub struct RotationTestNode {
     pub server: ScriptedApi,
     pub templates: watch::Sender<Option<CertificateTemplate>>,

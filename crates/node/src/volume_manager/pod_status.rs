@@ -39,9 +39,7 @@ const EVENT_LIMIT: RateLimit = RateLimit { burst: 50, refill: Duration::from_sec
 /// Limit of conditions; those beyond it wait.
 const CONDITION_LIMIT: RateLimit = RateLimit { burst: 50, refill: Duration::from_millis(50) };
 
-/// Message to the reporter.
 pub enum PodReport {
-    /// The pod and the state of its volumes.
     Pod(Arc<Pod>, BTreeMap<String, MountState>),
     /// The pod with this UID has no volumes any more.
     Removed(String),

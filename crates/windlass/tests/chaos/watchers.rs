@@ -22,13 +22,11 @@ use crate::traffic::TrafficState;
 const SILENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A watch that is open.
 struct OpenWatch {
     events: windlass_testkit::WatchStream,
     watch: RecordedWatch,
 }
 
-/// Next step of a watch.
 enum WatchStep {
     /// An event with this object was received.
     Told(Value),

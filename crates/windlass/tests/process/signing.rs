@@ -153,7 +153,6 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Returns the condition of this type.
 fn condition<'a>(request: &'a Value, kind: &str) -> Option<&'a Value> {
     request["status"]["conditions"].as_array()?.iter().find(|each| each["type"] == kind)
 }

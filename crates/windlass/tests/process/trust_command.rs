@@ -35,7 +35,6 @@ fn bundle(name: &str, anchors: &str) -> String {
     .to_string()
 }
 
-/// Returns the report of a node with a bundle in one volume.
 fn report(node: &str, bundle: &str, generation: i64, digest: &str) -> Value {
     let carried = json!([{"name": bundle, "generation": generation, "digest": digest}]);
     json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "NodeTrust", "metadata": {"name": node},

@@ -82,7 +82,6 @@ impl SignerFixture {
     }
 }
 
-/// Whether this CA signed the certificate.
 fn is_signed_by(authority: &CertificateAuthority, request: &Csr) -> bool {
     let text = &request.status.as_ref().unwrap().certificate.as_ref().unwrap().0;
     let leaf = pem::certificates(text).unwrap().remove(0);
@@ -213,7 +212,6 @@ async fn a_ca_replaced_during_downtime_waits_and_reports_it() {
     site.world.shut_down().await;
 }
 
-/// Removing its anchor stops a CA immediately.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_anchor_that_is_removed_by_hand_stays_away_and_its_ca_stops() {
     let files = tempfile::tempdir().unwrap();

@@ -1,6 +1,5 @@
 use super::*;
 
-/// The replaceable parts of a certificate.
 #[derive(Clone)]
 struct CertificateParts {
     version: Vec<u8>,
@@ -27,7 +26,6 @@ fn sequence(contents: &[&[u8]]) -> Vec<u8> {
     wrapped(0x30, &contents.concat())
 }
 
-/// Builds a name with one attribute.
 fn named(attribute: &[u8]) -> Vec<u8> {
     sequence(&[&wrapped(0x31, attribute)])
 }

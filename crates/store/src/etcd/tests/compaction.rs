@@ -5,7 +5,6 @@ use crate::etcd::compactor::CompactedBy;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A compactor with a manual clock.
 struct ManualCompactor<'a> {
     store: &'a EtcdStore,
     compactor: Option<Compactor>,

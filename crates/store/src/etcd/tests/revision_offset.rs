@@ -27,7 +27,6 @@ fn options(process: &EtcdProcess, prefix: &str) -> EtcdOptions {
     options
 }
 
-/// Overwrites the meta key with arbitrary text.
 async fn overwrite_meta_key(store: &EtcdStore, text: &str) {
     let put = wire::PutRequest {
         key: store.core.keys.meta_key(),

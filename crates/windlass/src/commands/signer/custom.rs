@@ -8,7 +8,6 @@ use windlass_pki::{CertificateUsages, KeyType};
 
 use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, SigningPolicy};
 
-/// Describes a custom signer of the file.
 pub fn document(custom: &SignerConfig) -> SignerDescription {
     let trust = match &custom.publish {
         Some(publication) => format!("ClusterTrustBundle {}", publication.bundle),

@@ -124,7 +124,6 @@ impl BundleFixture {
         list["items"].as_array().unwrap().clone()
     }
 
-    /// Returns the namespaces that have an object of this kind and name.
     pub fn target_namespaces(&self, kind: &str, name: &str) -> Vec<String> {
         let all = self.list_named(kind, name);
         all.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap().to_owned()).collect()

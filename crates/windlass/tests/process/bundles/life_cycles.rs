@@ -79,7 +79,6 @@ fn life(target: &str, kind: &str, flags: &[&str]) {
     scene.kubectl_ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
 }
 
-/// Targets have the metadata that trust-manager writes.
 fn assert_trust_manager_metadata(object: &Value, target: &str) {
     let metadata = &object["metadata"];
     assert_eq!(metadata["labels"]["trust.cert-manager.io/bundle"], NAME);

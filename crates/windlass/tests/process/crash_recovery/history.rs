@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// A change of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectChange {
     /// Created (step 0) or changed.
@@ -88,7 +87,6 @@ pub struct CrashHistory {
     settled: Vec<ObjectLifetime>,
     /// Objects that the next list must contain.
     present: BTreeMap<String, StoredObject>,
-    /// Object and change of each version.
     versions: BTreeMap<u64, (String, ObjectChange)>,
     newest: u64,
 }
