@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Returns a Bundle with these sources and target.
 fn bundle(sources: Value, target: Value) -> Value {
     let mut object = json!({
         "metadata": {"name": "test-bundle"}, "spec": {"sources": sources, "target": target},
@@ -19,12 +18,10 @@ fn error_messages(object: &Value) -> Vec<String> {
     validate(object).iter().map(ToString::to_string).collect()
 }
 
-/// Returns the errors of one source.
 fn source_errors(source: Value) -> Vec<String> {
     error_messages(&bundle(json!([source]), json!({"configMap": {"key": "ca-bundle.crt"}})))
 }
 
-/// Returns the errors of a target.
 fn target_errors(target: Value) -> Vec<String> {
     error_messages(&bundle(json!([{"useDefaultCAs": true}]), target))
 }
@@ -163,8 +160,7 @@ fn a_bundle_is_not_its_own_source() {
         let same = json!({kind: {"name": "test-bundle", "key": "test"}});
         let object = bundle(json!([{"inLine": "test"}, same]), json!({kind: {"key": "test"}}));
         let want = format!(
-            "spec.sources[1].{kind}.test-bundle.test: Forbidden: cannot define the same source as \
-             target"
+            "spec.sources[1].{kind}.test-bundle.test: Forbidden: cannot define the same source as target"
         );
         assert_eq!(error_messages(&object), [want]);
         let object = bundle(json!([{"inLine": "test"}, same]), json!({kind: {"key": "other"}}));
@@ -178,8 +174,7 @@ fn a_bundle_is_not_its_own_source() {
     assert_eq!(
         error_messages(&object),
         [format!(
-            "spec.sources[0].clusterTrustBundle.{named}: Forbidden: cannot define the same source \
-             as target"
+            "spec.sources[0].clusterTrustBundle.{named}: Forbidden: cannot define the same source as target"
         )]
     );
 }
@@ -230,8 +225,7 @@ fn targets_are_validated_as_in_trust_manager() {
         (json!({"clusterTrustBundle": {}}), &[]),
         (
             json!({}),
-            &["spec.target: Invalid value: at least one of the fields in [configMap secret] must be \
-               set"],
+            &["spec.target: Invalid value: at least one of the fields in [configMap secret] must be set"],
         ),
         (
             json!({"configMap": {"key": "c"}, "additionalFormats": {}}),

@@ -113,7 +113,6 @@ fn authority(name: &str, days: i64) -> CertificateAuthority {
     ca_with_validity(name, validity)
 }
 
-/// Writes a CA and its issuers.
 fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certificate]) {
     let chain: String = std::iter::once(authority.certificate())
         .chain(issuers.iter().copied())
@@ -185,8 +184,7 @@ async fn every_kind_of_ca_issues_what_verifies() {
         .map(|kind| {
             let name = kind.to_lowercase();
             format!(
-                "- name: example.com/{name}\n  \
-                   ca: {{selfSigned: {{directory: {name}, keyType: {kind}}}}}\n  \
+                "- name: example.com/{name}\n  ca: {{selfSigned: {{directory: {name}, keyType: {kind}}}}}\n  \
                    requests: {{commonNames: ['*'], usages: [server auth], maxDuration: 1h, \
                    approval: {{automatic: {{groups: [web]}}}}}}\n  \
                    publish: {{}}\n"

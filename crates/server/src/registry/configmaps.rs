@@ -15,7 +15,6 @@ pub(crate) const MAX_DATA: usize = 1024 * 1024;
 pub(crate) const KIND: Kind = Kind {
     name: "ConfigMap",
     plural: "configmaps",
-    singular: "configmap",
     short_names: &["cm"],
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.ConfigMap")],
     columns: &[table_cells::NAME, table_cells::column("Data"), table_cells::AGE],
@@ -36,9 +35,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
     for (bag, other) in [("data", "binaryData"), ("binaryData", "data")] {
         for (key, value) in entries(object, &format!("/{bag}")) {
             let path = FieldPath::new(bag).key(key);
-            for message in config_map_key(key) {
-                errors.invalid_str(&path, key, &message);
-            }
+            errors.invalid_each(&path, key, config_map_key(key));
             if object.get(other).and_then(|map| map.get(key)).is_some() {
                 errors.invalid_str(&path, key, &format!("duplicate of key present in {other}"));
             }

@@ -14,7 +14,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "CSIDriver",
     plural: "csidrivers",
-    singular: "csidriver",
     scope: Scope::Cluster,
     served: &[ServedVersion::new("storage.k8s.io", "v1", "io.k8s.api.storage.v1.CSIDriver")],
     columns: &[

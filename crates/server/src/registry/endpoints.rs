@@ -21,7 +21,6 @@ pub(crate) const SHOWN: usize = 3;
 pub(crate) const KIND: Kind = Kind {
     name: "Endpoints",
     plural: "endpoints",
-    singular: "endpoints",
     short_names: &["ep"],
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Endpoints")],
     columns: &[table_cells::NAME, table_cells::column("Endpoints"), table_cells::AGE],
@@ -69,20 +68,14 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
 
 fn validate_address(address: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let (at_ip, ip) = (path.child("ip"), text(address, "/ip"));
-    for message in ip_address(ip) {
-        errors.invalid_str(&at_ip, ip, &message);
-    }
+    errors.invalid_each(&at_ip, ip, ip_address(ip));
     let hostname = text(address, "/hostname");
     if !hostname.is_empty() {
-        for message in dns1123_label(hostname) {
-            errors.invalid_str(&path.child("hostname"), hostname, &message);
-        }
+        errors.invalid_each(&path.child("hostname"), hostname, dns1123_label(hostname));
     }
     if non_null(address, "/nodeName").is_some() {
         let node = text(address, "/nodeName");
-        for message in dns1123_subdomain(node) {
-            errors.invalid_str(&path.child("nodeName"), node, &message);
-        }
+        errors.invalid_each(&path.child("nodeName"), node, dns1123_subdomain(node));
     }
     validate_endpoint_ip(ip, &at_ip, errors);
 }
@@ -118,9 +111,7 @@ fn validate_port(port: &Value, named: bool, path: &FieldPath, errors: &mut Field
     if named && name.is_empty() {
         errors.required(&path.child("name"), "");
     } else if !name.is_empty() {
-        for message in dns1123_label(name) {
-            errors.invalid_str(&path.child("name"), name, &message);
-        }
+        errors.invalid_each(&path.child("name"), name, dns1123_label(name));
     }
     let number = integer(port, "/port").unwrap_or_default();
     for message in in_range(number, 1, 65535) {
@@ -139,9 +130,7 @@ pub(crate) fn validate_protocols(port: &Value, path: &FieldPath, errors: &mut Fi
     }
     if non_null(port, "/appProtocol").is_some() {
         let name = text(port, "/appProtocol");
-        for message in qualified_name(name) {
-            errors.invalid_str(&path.child("appProtocol"), name, &message);
-        }
+        errors.invalid_each(&path.child("appProtocol"), name, qualified_name(name));
     }
 }
 

@@ -12,7 +12,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "Lease",
     plural: "leases",
-    singular: "lease",
     served: &[ServedVersion::new("coordination.k8s.io", "v1", "io.k8s.api.coordination.v1.Lease")],
     columns: &[table_cells::NAME, table_cells::column("Holder"), table_cells::AGE],
     row: |object, now| {
@@ -43,9 +42,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
         if !strategy.contains('/') && strategy != "OldestEmulationVersion" {
             errors.not_supported(&path, strategy, &["OldestEmulationVersion"]);
         } else if strategy.contains('/') {
-            for message in qualified_name(strategy) {
-                errors.invalid_str(&path, strategy, &message);
-            }
+            errors.invalid_each(&path, strategy, qualified_name(strategy));
         }
     }
     if !text(object, "/spec/preferredHolder").is_empty() && strategy.is_empty() {

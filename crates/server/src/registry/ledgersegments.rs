@@ -4,17 +4,12 @@
 
 use windlass_api::ledger_segment::{RESOURCE, validate, validate_update};
 
-use super::kind::{Kind, Scope, ServedVersion};
+use super::kind::{Kind, ServedVersion};
 use super::object_fields::{integer, text};
 use super::table_cells::{self, described, with_type};
 
 /// Descriptor of LedgerSegment, a part of the ledger of issued certificates.
 pub const LEDGER_SEGMENTS_KIND: Kind = Kind {
-    name: RESOURCE.kind,
-    plural: RESOURCE.plural,
-    singular: RESOURCE.singular,
-    short_names: RESOURCE.short_names,
-    scope: Scope::Cluster,
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
     columns: &[
         table_cells::NAME,
@@ -35,10 +30,9 @@ pub const LEDGER_SEGMENTS_KIND: Kind = Kind {
         ]
     },
     generation: true,
-    unconditional_update: false,
     validate_create: validate,
     validate_update,
-    ..Kind::DEFAULT
+    ..Kind::custom(&RESOURCE)
 };
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "PersistentVolumeClaim",
     plural: "persistentvolumeclaims",
-    singular: "persistentvolumeclaim",
     short_names: &["pvc"],
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.PersistentVolumeClaim")],
     subresources: &[Subresource::STATUS],
@@ -142,15 +141,11 @@ fn validate_source(object: &Value, spec: &FieldPath, field: &str, errors: &mut F
         );
     }
     if !group.is_empty() {
-        for message in dns1123_subdomain(group) {
-            errors.invalid_str(&path.child("apiGroup"), group, &message);
-        }
+        errors.invalid_each(&path.child("apiGroup"), group, dns1123_subdomain(group));
     }
     let namespace = text(source, "/namespace");
     if !namespace.is_empty() {
-        for message in dns1123_label(namespace) {
-            errors.invalid_str(&path.child("namespace"), namespace, &message);
-        }
+        errors.invalid_each(&path.child("namespace"), namespace, dns1123_label(namespace));
     }
 }
 

@@ -16,7 +16,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "PersistentVolume",
     plural: "persistentvolumes",
-    singular: "persistentvolume",
     short_names: &["pv"],
     scope: Scope::Cluster,
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.PersistentVolume")],
@@ -194,9 +193,7 @@ pub(super) fn validate_positive(amount: &Value, path: &FieldPath, errors: &mut F
 pub(super) fn validate_class(object: &Value, spec: &FieldPath, field: &str, errors: &mut FieldErrors) {
     let name = text(object, &format!("/spec/{field}"));
     if !name.is_empty() {
-        for message in dns1123_subdomain(name) {
-            errors.invalid_str(&spec.child(field), name, &message);
-        }
+        errors.invalid_each(&spec.child(field), name, dns1123_subdomain(name));
     }
 }
 
@@ -353,8 +350,7 @@ mod tests {
                 "spec.nfs: Forbidden: may not specify more than 1 volume type",
                 "spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a \
                  hostPath mount of '/'",
-                "spec.volumeMode: Unsupported value: \"Tape\": supported values: \"Block\", \
-                 \"Filesystem\"",
+                "spec.volumeMode: Unsupported value: \"Tape\": supported values: \"Block\", \"Filesystem\"",
             ]
         );
     }

@@ -21,7 +21,6 @@ const IDENTIFIER_MAX: usize = 32;
 pub(crate) const KIND: Kind = Kind {
     name: "ResourceSlice",
     plural: "resourceslices",
-    singular: "resourceslice",
     scope: Scope::Cluster,
     served: &[ServedVersion::new("resource.k8s.io", "v1", "io.k8s.api.resource.v1.ResourceSlice")],
     selectable: &[
@@ -79,9 +78,7 @@ fn validate_pool(object: &Value, errors: &mut FieldErrors) {
             errors.too_long(&path, POOL_NAME_MAX);
         }
         for part in name.split('/') {
-            for message in dns1123_subdomain(part) {
-                errors.invalid_str(&path, part, &message);
-            }
+            errors.invalid_each(&path, part, dns1123_subdomain(part));
         }
     }
     let slices = integer(object, "/spec/pool/resourceSliceCount").unwrap_or_default();
@@ -110,9 +107,7 @@ fn validate_nodes(object: &Value, errors: &mut FieldErrors) {
             }
             name => {
                 set.push("`nodeName`");
-                for message in dns1123_subdomain(name) {
-                    errors.invalid_str(&path, name, &message);
-                }
+                errors.invalid_each(&path, name, dns1123_subdomain(name));
             }
         }
     }
@@ -169,14 +164,11 @@ fn validate_devices(object: &Value, errors: &mut FieldErrors) {
 
 fn validate_device(device: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let name = text(device, "/name");
-    for message in dns1123_label(name) {
-        errors.invalid_str(&path.child("name"), name, &message);
-    }
+    errors.invalid_each(&path.child("name"), name, dns1123_label(name));
     let named = count(device, "/attributes") + count(device, "/capacity");
     if named > ATTRIBUTES_AND_CAPACITIES_MAX {
         let detail = format!(
-            "the total number of attributes and capacities must not exceed \
-             {ATTRIBUTES_AND_CAPACITIES_MAX}"
+            "the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
         );
         errors.invalid(path, &named.into(), &detail);
     }
@@ -207,9 +199,7 @@ fn validate_qualified(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if identifier.len() > IDENTIFIER_MAX {
         errors.too_long(path, IDENTIFIER_MAX);
     }
-    for message in c_identifier(identifier) {
-        errors.invalid_str(path, identifier, &message);
-    }
+    errors.invalid_each(path, identifier, c_identifier(identifier));
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "Secret",
     plural: "secrets",
-    singular: "secret",
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Secret")],
     selectable: &[SelectableField::new("type", &["/type"])],
     columns: &[table_cells::NAME, table_cells::column("Type"), table_cells::column("Data"), table_cells::AGE],
@@ -57,9 +56,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
     let data = FieldPath::new("data");
     let mut size = 0;
     for (key, value) in entries(object, "/data") {
-        for message in config_map_key(key) {
-            errors.invalid_str(&data.key(key), key, &message);
-        }
+        errors.invalid_each(&data.key(key), key, config_map_key(key));
         size += decoded_len(value.as_str().unwrap_or_default());
     }
     if size > MAX_DATA {

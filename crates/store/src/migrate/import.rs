@@ -52,8 +52,7 @@ pub fn import(
     let found = digest_objects(target.as_mut(), total, tell)?;
     if found != (plan.objects, plan.digest.clone()) {
         let what = format!(
-            "holds other objects than the file after the import: {} with digest {}, not {} with \
-             digest {}",
+            "holds other objects than the file after the import: {} with digest {}, not {} with digest {}",
             found.0, found.1, plan.objects, plan.digest
         );
         return Err(Error::Corrupt { path: place.path(), what });

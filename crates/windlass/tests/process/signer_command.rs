@@ -15,8 +15,7 @@ use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::TestDataDir;
 
-const SIGNERS: &str = "\
-apiVersion: windlass.dev/v1
+const SIGNERS: &str = "apiVersion: windlass.dev/v1
 kind: Signers
 signers:
 - name: example.com/server-tls

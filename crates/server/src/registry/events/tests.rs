@@ -62,8 +62,7 @@ fn the_groups_name_the_same_fields_differently() {
 fn namespaces_agree() {
     let refused = |namespace: &str| {
         vec![format!(
-            "involvedObject.namespace: Invalid value: \"{namespace}\": does not match \
-             event.namespace"
+            "involvedObject.namespace: Invalid value: \"{namespace}\": does not match event.namespace"
         )]
     };
     let table = [

@@ -11,6 +11,7 @@ use windlass_pki::{
     AltName, CertificateAuthority, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue,
     pem,
 };
+use windlass_testkit::leaf_template;
 
 use super::{KIND, STABLE};
 use crate::registry::kind::SubresourceAction;
@@ -137,8 +138,7 @@ fn a_key_comes_with_one_proof() {
     let modulus = stub_modulus.replace("stubPKCS10Request", "pkixPublicKey");
     let curve = "spec.pkixPublicKey: Invalid value: \"curve P-224\": elliptic public keys must \
                  use curve P256 or P384";
-    let proof = "spec.proofOfPossession: Invalid value: could not verify proof-of-possession \
-                 signature";
+    let proof = "spec.proofOfPossession: Invalid value: could not verify proof-of-possession signature";
     let long = STANDARD.encode(vec![0; 10_241]);
     let stub = |value: Value| with(key("stubPKCS10Request", value));
     let tampered = {
@@ -175,8 +175,7 @@ fn a_key_comes_with_one_proof() {
         (pair(fixture!("pcr-rsa3072.spki"), p256()), proof),
         (
             pair("Z2FyYmFnZQ==".into(), p256()),
-            "spec.pkixPublicKey: Invalid value: \"Z2FyYmFnZQ==\": must be a valid PKIX-serialized \
-             public key",
+            "spec.pkixPublicKey: Invalid value: \"Z2FyYmFnZQ==\": must be a valid PKIX-serialized public key",
         ),
         (pair(long.clone(), p256()), "spec.pkixPublicKey: Too long: may not be more than 10240 bytes"),
         (
@@ -248,8 +247,7 @@ fn an_answer_changes_nothing_else() {
 
 #[test]
 fn a_request_is_answered_once() {
-    let settled = "status: Invalid value: immutable after PodCertificateRequest is issued, \
-                   denied, or failed";
+    let settled = "status: Invalid value: immutable after PodCertificateRequest is issued, denied, or failed";
     let empty = "status: Invalid value: non-condition status fields must be empty when denying or \
                  failing the PodCertificateRequest";
     let pending = "status: Invalid value: status is immutable unless transitioning to \
@@ -339,12 +337,13 @@ impl TestSigner {
 
     fn chain(&self, wanted: &IssueParameters) -> String {
         let leaf = LeafTemplate {
-            subject: Subject::new("pod", &[]).unwrap(),
             alt_names: vec![AltName::Dns(wanted.name.into())],
-            purposes: Vec::new(),
-            validity: Validity::lasting(NOW + wanted.starts, wanted.lasts).unwrap(),
-            public_key: self.key.public_key(),
-            serial: Serial::random(&SystemRandom::new()).unwrap(),
+            ..leaf_template(
+                "pod",
+                &[],
+                Validity::lasting(NOW + wanted.starts, wanted.lasts).unwrap(),
+                &self.key,
+            )
         };
         let leaf = issue(&self.authority, &leaf).unwrap();
         pem::encode_certificates([leaf.as_slice(), self.authority.certificate().der()])

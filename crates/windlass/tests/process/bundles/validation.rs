@@ -31,8 +31,7 @@ fn errors_have_the_messages_of_trust_manager() {
         (
             json!([{"useDefaultCAs": true}, {"useDefaultCAs": true}]),
             target.clone(),
-            "spec.sources: Forbidden: must request default CAs either once or not at all but got 2 \
-             requests",
+            "spec.sources: Forbidden: must request default CAs either once or not at all but got 2 requests",
         ),
         (
             json!([{"configMap": {"name": "a", "selector": {}, "key": "k"}}]),
@@ -55,14 +54,12 @@ fn errors_have_the_messages_of_trust_manager() {
         (
             json!([{"configMap": {"name": "test", "key": "ca.pem"}}]),
             target.clone(),
-            "spec.sources[0].configMap.test.ca.pem: Forbidden: cannot define the same source as \
-             target",
+            "spec.sources[0].configMap.test.ca.pem: Forbidden: cannot define the same source as target",
         ),
         (
             json!([line]),
             json!({}),
-            "spec.target: Invalid value: at least one of the fields in [configMap secret] must be \
-             set",
+            "spec.target: Invalid value: at least one of the fields in [configMap secret] must be set",
         ),
         (
             json!([line]),

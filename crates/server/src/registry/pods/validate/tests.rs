@@ -68,8 +68,7 @@ fn specs() {
         ),
         (
             pod(json!({"activeDeadlineSeconds": 0})),
-            &["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, \
-               inclusive"],
+            &["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"],
         ),
         (
             pod(json!({"ephemeralContainers": [{"name": "e", "image": "i"}]})),

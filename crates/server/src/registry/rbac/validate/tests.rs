@@ -63,8 +63,7 @@ fn rules_of_aggregation() {
             &[
                 "aggregationRule.clusterRoleSelectors[1].matchExpressions[0].operator: Invalid \
                  value: \"Is\": not a valid selector operator",
-                "aggregationRule.clusterRoleSelectors[1]: Invalid value: \"null\": invalid label \
-                 selector.",
+                "aggregationRule.clusterRoleSelectors[1]: Invalid value: \"null\": invalid label selector.",
             ],
         ),
     ];
@@ -89,8 +88,7 @@ fn roles_of_bindings() {
             vec![
                 "roleRef.apiGroup: Unsupported value: \"apps\": supported values: \
                  \"rbac.authorization.k8s.io\"",
-                "roleRef.kind: Unsupported value: \"Thing\": supported values: \"Role\", \
-                 \"ClusterRole\"",
+                "roleRef.kind: Unsupported value: \"Thing\": supported values: \"Role\", \"ClusterRole\"",
                 "roleRef.name: Required value",
             ],
             vec![
