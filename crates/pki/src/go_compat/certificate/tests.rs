@@ -93,10 +93,10 @@ fn check(der: &[u8], good: bool, what: &str) {
 #[test]
 fn reports_issuer_and_serial_number() {
     let table: [(&[u8], &[u8]); 3] = [(&[2, 1, 1], &[1]), (&[2, 2, 0, 0x80], &[0x80]), (&[2, 1, 0], &[])];
-    for (serial, told) in table {
+    for (serial, reported) in table {
         let der = CertificateParts::with(|parts| parts.serial = serial.to_vec());
         let certificate = ForeignCertificate::from_der(&der).unwrap();
-        assert_eq!(certificate.serial(), told);
+        assert_eq!(certificate.serial(), reported);
         assert_eq!(certificate.issuer().common_name(), "issuer");
     }
     let first = CertificateParts::with(|parts| (parts.version, parts.extensions) = (Vec::new(), Vec::new()));
