@@ -99,23 +99,6 @@ mod tests {
     }
 
     #[test]
-    fn reserved_names_are_refused_on_creation_only() {
-        for name in windlass_api::trust_bundle::RESERVED_NAMES {
-            let object = bundle(name, json!({"configMap": {"key": "ca.crt"}}));
-            let want = format!(
-                "metadata.name: Invalid value: \"{name}\": is reserved: Kubernetes keeps a ConfigMap \
-                 with this name"
-            );
-            assert_eq!(refusals(&BUNDLES_KIND, &object), [want]);
-            // An existing Bundle with a reserved name can still be changed or deleted; its status
-            // reports the problem.
-            assert_eq!(change_refusals(&BUNDLES_KIND, &object, &object), Vec::<String>::new());
-        }
-        let near = bundle("kube-root-ca.crt.2", json!({"configMap": {"key": "ca.crt"}}));
-        assert_eq!(refusals(&BUNDLES_KIND, &near), Vec::<String>::new());
-    }
-
-    #[test]
     fn the_status_is_held_to_the_schema() {
         let Some(Subresource { action: SubresourceAction::View { validate_update, .. }, .. }) =
             BUNDLES_KIND.subresource("status")

@@ -68,7 +68,7 @@ pub(super) fn validate_frozen(new: &Value, old: &Value, fields: &[&str], errors:
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, refusals};
     use super::*;
     use serde_json::json;
 
@@ -100,25 +100,6 @@ mod tests {
         ];
         for (object, expected) in table {
             assert_eq!(refusals(&KIND, &object), expected);
-        }
-    }
-
-    #[test]
-    fn immutable_data_stays() {
-        let old = json!({"data": {"a": "1"}, "immutable": true});
-        let forbidden = |f: &str| format!("{f}: Forbidden: field is immutable when `immutable` is set");
-        let table = [
-            (json!({"data": {"a": "1"}, "immutable": true}), vec![]),
-            (json!({"data": {"a": "2"}, "immutable": true}), vec![forbidden("data")]),
-            (json!({"data": {"a": "1"}}), vec![forbidden("immutable")]),
-            (
-                json!({"binaryData": {"b": "MQ=="}, "immutable": false}),
-                vec![forbidden("immutable"), forbidden("data"), forbidden("binaryData")],
-            ),
-        ];
-        for (new, expected) in table {
-            assert_eq!(change_refusals(&KIND, &new, &old), expected, "{new}");
-            assert_eq!(change_refusals(&KIND, &new, &json!({})), Vec::<String>::new());
         }
     }
 

@@ -107,7 +107,7 @@ fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, refusals};
     use super::*;
     use serde_json::json;
 
@@ -132,19 +132,6 @@ mod tests {
                 "spec.drivers[1].name: Duplicate value: \"a\"".to_owned(),
                 "spec.drivers[1]: Duplicate value: \"k\"".to_owned(),
             ]
-        );
-    }
-
-    #[test]
-    fn a_driver_changes_only_its_capacity() {
-        let node = |id: &str, n: u32| {
-            json!({"spec": {"drivers": [
-                {"name": "a", "nodeID": id, "allocatable": {"count": n}}]}})
-        };
-        assert_eq!(change_refusals(&KIND, &node("x", 2), &node("x", 1)), Vec::<String>::new());
-        assert_eq!(
-            change_refusals(&KIND, &node("y", 1), &node("x", 1)),
-            ["spec.drivers: Invalid value: {\"name\":\"a\",\"nodeID\":\"y\"}: field is immutable"]
         );
     }
 }

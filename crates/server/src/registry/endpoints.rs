@@ -165,57 +165,9 @@ fn join_host_port(ip: &str, port: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::cells;
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn addresses_can_be_reached_and_ports_have_names() {
-        let at = "subsets[0]";
-        let address = |ip: &str| json!([{"addresses": [{"ip": ip}]}]);
-        let refusal =
-            |ip: &str, why: &str| vec![format!("{at}.addresses[0].ip: Invalid value: \"{ip}\": {why}")];
-        let table: Vec<(Value, Vec<String>)> = vec![
-            (address("10.0.0.1"), vec![]),
-            (address("2001:db8::1"), vec![]),
-            (
-                json!([{}]),
-                vec![format!("{at}: Required value: must specify `addresses` or `notReadyAddresses`")],
-            ),
-            (address("0.0.0.0"), refusal("0.0.0.0", "may not be unspecified (0.0.0.0)")),
-            (
-                address("127.0.0.1"),
-                refusal("127.0.0.1", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-            ),
-            (
-                address("fe80::1"),
-                refusal("fe80::1", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
-            ),
-            (
-                address("224.0.0.9"),
-                refusal(
-                    "224.0.0.9",
-                    "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
-                ),
-            ),
-            (
-                json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [
-                    {"port": 0, "protocol": "TCP"}, {"name": "a", "port": 1, "protocol": "X"}]}]),
-                vec![
-                    format!("{at}.ports[0].name: Required value"),
-                    format!("{at}.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"),
-                    format!(
-                        "{at}.ports[1].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\""
-                    ),
-                ],
-            ),
-        ];
-        for (subsets, expected) in table {
-            assert_eq!(refusals(&KIND, &json!({"subsets": subsets})), expected, "{subsets}");
-        }
-        let old = json!({"subsets": address("127.0.0.1")});
-        assert_eq!(change_refusals(&KIND, &old, &old), Vec::<String>::new());
-    }
 
     #[test]
     fn rows_show_three_addresses() {

@@ -248,7 +248,7 @@ fn with_more(shown: Vec<String>, total: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::{cells, refusals};
     use super::*;
     use serde_json::json;
 
@@ -259,31 +259,6 @@ mod tests {
             "endpoints": [{"addresses": addresses}],
             "ports": [{"name": "https", "port": 443, "protocol": "TCP"}],
         })
-    }
-
-    #[test]
-    fn addresses_are_of_the_declared_type() {
-        let none = Vec::<String>::new();
-        assert_eq!(refusals(&KIND, &slice(&["10.0.0.1"])), none);
-        assert_eq!(refusals(&KIND, &slice(&[])), ["endpoints[0].addresses: Required value"]);
-        assert_eq!(
-            refusals(&KIND, &slice(&["2001:db8::1"])),
-            ["endpoints[0].addresses: Invalid value: \"2001:db8::1\": must be an IPv4 address"]
-        );
-        assert_eq!(
-            refusals(&KIND, &slice(&["127.0.0.1"])),
-            ["endpoints[0].addresses[0]: Invalid value: \"127.0.0.1\": may not be in the loopback \
-              range (127.0.0.0/8, ::1/128)"]
-        );
-        let mut other = slice(&["a.b"]);
-        other["addressType"] = json!("FQDN");
-        assert_eq!(refusals(&KIND, &other), none);
-        assert_eq!(
-            change_refusals(&KIND, &other, &slice(&["a.b"])),
-            ["addressType: Invalid value: null: field is immutable"]
-        );
-        other["addressType"] = json!("");
-        assert_eq!(refusals(&KIND, &other), ["addressType: Required value"]);
     }
 
     #[test]

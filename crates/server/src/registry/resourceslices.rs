@@ -204,7 +204,7 @@ fn validate_qualified(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::cells;
     use super::*;
     use serde_json::json;
 
@@ -217,45 +217,6 @@ mod tests {
                 "devices": [{"name": "gpu-0", "attributes": {"d.io/model": {"string": "x"}}}]
             }
         })
-    }
-
-    #[test]
-    fn rules() {
-        assert_eq!(refusals(&KIND, &slice()), Vec::<String>::new());
-        let mut bad = slice();
-        bad["spec"]["pool"] = json!({"name": "", "generation": -1, "resourceSliceCount": 0});
-        bad["spec"]["allNodes"] = json!(true);
-        bad["spec"]["devices"] = json!([{"name": "a"}, {"name": "a", "capacity": {"/x": {}}}]);
-        assert_eq!(
-            refusals(&KIND, &bad),
-            [
-                "spec.pool.name: Required value",
-                "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
-                "spec.pool.generation: Invalid value: -1: must be greater than or equal to zero",
-                "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, \
-                 `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple \
-                 fields are set",
-                "spec.devices[1].capacity[/x]: Required value: the domain must not be empty",
-                "spec.devices[1]: Duplicate value: \"a\"",
-            ]
-        );
-        let mut none = slice();
-        none["spec"]["nodeName"] = Value::Null;
-        assert_eq!(
-            refusals(&KIND, &none),
-            ["spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, \
-              `perDeviceNodeSelection` is required"]
-        );
-    }
-
-    #[test]
-    fn the_place_stays() {
-        let mut new = slice();
-        new["spec"]["nodeName"] = json!("m");
-        assert_eq!(
-            change_refusals(&KIND, &new, &slice()),
-            ["spec.nodeName: Invalid value: \"m\": field is immutable"]
-        );
     }
 
     #[test]

@@ -122,9 +122,12 @@ fn a_new_request_keeps_the_rules() {
         ),
     ];
     for (changes, want) in cases {
-        let told = refusals(&KIND, &with(changes.clone()));
-        assert_eq!(told.len(), want.len(), "{changes}: {told:?}");
-        assert!(told.iter().zip(*want).all(|(told, want)| told.starts_with(want)), "{told:?}");
+        let reported = refusals(&KIND, &with(changes.clone()));
+        assert_eq!(reported.len(), want.len(), "{changes}: {reported:?}");
+        assert!(
+            reported.iter().zip(*want).all(|(reported, want)| reported.starts_with(want)),
+            "{reported:?}"
+        );
     }
 }
 
@@ -200,12 +203,12 @@ fn the_requested_spec_is_immutable() {
     assert_eq!(change_refusals(&KIND, &new, &old), [""; 0]);
     new["spec"]["maxExpirationSeconds"] = json!(7200);
     new["spec"]["unverifiedUserAnnotations"] = json!({"a.b/c": "d"});
-    let told = change_refusals(&KIND, &new, &old);
-    assert_eq!(told.len(), 1);
-    assert!(told[0].starts_with("spec: Invalid value: {\"SignerName\":\"example.com/pods\","));
-    assert!(told[0].contains("\"MaxExpirationSeconds\":7200,\"PKIXPublicKey\":null,"));
+    let reported = change_refusals(&KIND, &new, &old);
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].starts_with("spec: Invalid value: {\"SignerName\":\"example.com/pods\","));
+    assert!(reported[0].contains("\"MaxExpirationSeconds\":7200,\"PKIXPublicKey\":null,"));
     let end = "\"UnverifiedUserAnnotations\":{\"a.b/c\":\"d\"}}: field is immutable";
-    assert!(told[0].ends_with(end), "{told:?}");
+    assert!(reported[0].ends_with(end), "{reported:?}");
 }
 
 fn condition(kind: &str) -> Value {
@@ -240,8 +243,8 @@ fn an_answer_changes_nothing_else() {
     new["metadata"]["annotations"] = json!({"c": "d"});
     new["metadata"]["finalizers"] = json!(["e/f"]);
     new["spec"]["podName"] = json!("other");
-    let (new, told) = answer(new, &old);
-    assert_eq!(told, [""; 0]);
+    let (new, reported) = answer(new, &old);
+    assert_eq!(reported, [""; 0]);
     assert_eq!((&new["metadata"], &new["spec"]), (&old["metadata"], &old["spec"]));
 }
 
@@ -297,8 +300,8 @@ fn a_request_is_answered_once() {
         ),
     ];
     for (old, new, want) in cases {
-        let (_, told) = answer(answered(new.clone()), &answered(old));
-        assert_eq!(told, want, "{new}");
+        let (_, reported) = answer(answered(new.clone()), &answered(old));
+        assert_eq!(reported, want, "{new}");
     }
 }
 
@@ -482,9 +485,12 @@ fn an_issued_status_agrees_with_its_certificate() {
         let mut status = signer.status(&USUAL);
         status["certificateChain"] = json!(good);
         status[field] = value.clone();
-        let told = signer.update_errors(status);
-        assert_eq!(told.len(), want.len(), "case {i}: {told:?}");
-        assert!(told.iter().zip(want).all(|(told, want)| told.contains(want)), "{i}: {told:?}");
+        let reported = signer.update_errors(status);
+        assert_eq!(reported.len(), want.len(), "case {i}: {reported:?}");
+        assert!(
+            reported.iter().zip(want).all(|(reported, want)| reported.contains(want)),
+            "{i}: {reported:?}"
+        );
     }
 }
 

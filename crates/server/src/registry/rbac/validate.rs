@@ -152,6 +152,3 @@ fn subject(subject: &Value, scope: Scope, path: &FieldPath, errors: &mut FieldEr
         }
     }
 }
-
-#[cfg(test)]
-mod tests;
