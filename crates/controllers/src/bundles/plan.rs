@@ -25,7 +25,7 @@ pub struct TargetStep {
     pub kind: TargetKind,
     /// Namespace and name; the namespace is empty for cluster-scoped targets.
     pub at: NamespacedName,
-    pub deed: TargetOperation,
+    pub operation: TargetOperation,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,7 +107,7 @@ impl TargetPlan {
     }
 
     fn add(&mut self, action: TargetAction, kind: TargetKind, at: NamespacedName) {
-        let deed = match action {
+        let operation = match action {
             TargetAction::Leave => return,
             TargetAction::Write(why) => {
                 tracing::debug!(%kind, %at, ?why, "target drifted; writing it");
@@ -121,7 +121,7 @@ impl TargetPlan {
                 return;
             }
         };
-        self.steps.push(TargetStep { kind, at, deed });
+        self.steps.push(TargetStep { kind, at, operation });
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
         ];
         let plan = plan(&bundle.metadata, &desired_targets(&bundle, &pool), &namespaces, &targets);
         let steps = plan.steps.iter();
-        let steps = steps.map(|step| format!("{:?} {} {}", step.deed, step.kind, step.at));
+        let steps = steps.map(|step| format!("{:?} {} {}", step.operation, step.kind, step.at));
         (steps.collect(), plan)
     }
 

@@ -125,7 +125,7 @@ pub struct RecordedWatch {
     pub from: WatchStart,
     /// Whether it resumes where the client's previous watch or list ended.
     pub follows: bool,
-    pub told: Vec<ObservedEvent>,
+    pub received: Vec<ObservedEvent>,
     pub end: WatchEnd,
 }
 

@@ -100,8 +100,8 @@ impl BundleFixture {
         wait_for(|| {
             let events = self.admin().json(&["get", "events", "-A", &about]);
             let mut all = events["items"].as_array().unwrap().iter();
-            let told = |event: &Value| event["message"] == message.as_str();
-            let good = all.any(|event| told(event) && event["type"] == "Warning");
+            let reported = |event: &Value| event["message"] == message.as_str();
+            let good = all.any(|event| reported(event) && event["type"] == "Warning");
             good.then_some(()).ok_or(format!("no event says {message}: {events:#}"))
         });
         message

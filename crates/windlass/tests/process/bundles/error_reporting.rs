@@ -58,10 +58,10 @@ fn invalid_certificates_are_reported() {
     assert_eq!(message, format!("Failed to build bundle sources: {place}: {found}"));
     stays("line");
     let secret = key.lines().nth(1).unwrap();
-    let told =
+    let message =
         scene.kubectl_ok(&["get", "bundle/secret", "-o", "yaml"]) + &scene.kubectl_ok(&["get", "events"]);
     let log = scene.admin().server.place().log();
-    assert!(!told.contains(secret) && !log.contains(secret), "{told}\n{log}");
+    assert!(!message.contains(secret) && !log.contains(secret), "{message}\n{log}");
 
     // The Bundle is synced as soon as the sources are valid.
     scene.source("from-map", KEY, &one);

@@ -99,7 +99,8 @@ Conditions
 fn a_certificate_is_described() {
     let key = PrivateKey::generate_type(KeyType::EcdsaP384).unwrap();
     let other = PrivateKey::generate().unwrap();
-    for (holder, told) in [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
+    for (holder, reported) in
+        [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
     {
         let approved = json!({
             "type": "Approved", "status": "True", "reason": "Checked", "message": "two\nlines",
@@ -115,7 +116,7 @@ fn a_certificate_is_described() {
             "Validity:            2026-11-16T11:59:00Z to 2026-11-17T12:00:00Z, expires in 24h",
             "Issuer:              CN=example web CA",
             "Approved True, 2m ago, Checked: two lines",
-            told,
+            reported,
         ] {
             assert!(text.contains(words), "{words} in\n{text}");
         }
