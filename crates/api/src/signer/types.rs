@@ -67,9 +67,9 @@ pub struct SignerCondition {
     pub observed_generation: Option<i64>,
     /// When the status last changed.
     pub last_transition_time: String,
-    /// Machine-readable reason, in CamelCase.
+    /// Machine-readable reason for the last transition, in CamelCase.
     pub reason: String,
-    /// Human-readable details.
+    /// Human-readable details of the last transition.
     pub message: String,
 }
 
