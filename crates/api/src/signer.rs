@@ -13,11 +13,7 @@
 mod types;
 mod validation;
 
-pub use types::{
-    AuthorityState, SignerApproval, SignerAuthority, SignerCa, SignerCondition, SignerCrl,
-    SignerCrlConfigMap, SignerFileSource, SignerIntermediates, SignerLimits, SignerPkcs11, SignerPods,
-    SignerPublication, SignerRequesters, SignerRequests, SignerSelfSigned, SignerSpec, SignerStatus,
-};
+pub use types::{AuthorityState, SignerAuthority, SignerCondition, SignerSpec, SignerStatus};
 pub use validation::{validate, validate_status, validate_update};
 
 use crate::custom_resource::CustomResource;

@@ -324,7 +324,6 @@ struct LeaseLabels {
     name: String,
 }
 
-/// Metrics of one lease.
 pub struct LeaseMetrics {
     leading: Gauge,
     /// Renewals that conflicted with the write of another process.

@@ -16,7 +16,6 @@ use crate::revocation::CrlMetrics;
 use crate::signers::SignerStatistics;
 use crate::signers::objects::SignerObjectMetrics;
 
-/// Queue of the garbage collector.
 pub(crate) const GARBAGE: &str = "garbage_collector_attempt_to_delete";
 /// Queue of namespaces that are being deleted.
 pub(crate) const NAMESPACES: &str = "namespace";

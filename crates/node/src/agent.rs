@@ -312,12 +312,12 @@ impl NodeAgent {
         let probe = self.monitor.clone().probe(client.clone());
         self.tasks.spawn(async { match probe.await {} });
         let (node, clock) = (&self.options.node_name, &self.options.clock);
-        let tell = |purpose, notices| {
+        let report_notices = |purpose, notices| {
             events::record_notices(client.clone(), node.clone(), purpose, notices, clock.clone())
         };
-        self.tasks.spawn(tell(CertificatePurpose::Client, notices));
+        self.tasks.spawn(report_notices(CertificatePurpose::Client, notices));
         if let Some(serving) = &self.serving {
-            self.tasks.spawn(tell(CertificatePurpose::Serving, serving.notices()));
+            self.tasks.spawn(report_notices(CertificatePurpose::Serving, serving.notices()));
         }
         let url = &config.cluster_url;
         let port = url.port_u16().unwrap_or(443);

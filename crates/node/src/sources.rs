@@ -33,7 +33,6 @@ pub enum SourceChange {
 /// Sends changes to the volume manager; the channel is unbounded.
 pub type ChangeSender = mpsc::UnboundedSender<SourceChange>;
 
-/// A task that is aborted on drop.
 struct AbortOnDrop(AbortHandle);
 
 impl AbortOnDrop {

@@ -48,7 +48,6 @@ pub fn revocation_list(number: u64) -> Vec<u8> {
     lists.entry(number).or_insert_with(sign).clone()
 }
 
-/// A disk that fails at one operation.
 pub struct FailingDisk {
     done: AtomicUsize,
     at: usize,

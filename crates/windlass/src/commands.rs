@@ -32,7 +32,6 @@ pub use listen_error::cannot_listen;
 
 use crate::cli::CliCommand;
 
-/// Runs a command to completion.
 pub fn run(command: CliCommand) -> Result<()> {
     // Must precede any use of rustls: libraries would otherwise select their own provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

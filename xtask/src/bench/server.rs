@@ -24,7 +24,6 @@ pub struct ServerProcess {
     pub process: MeasuredProcess,
     /// Time from exec to the ready line.
     pub ready_after: Duration,
-    /// Client for requests to the server.
     pub client: HttpClient,
 }
 

@@ -33,7 +33,6 @@ impl Default for RetryPolicy {
     }
 }
 
-/// How a failure is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureClass {
     /// May pass soon: retried with a short backoff.

@@ -27,7 +27,6 @@ use crate::sources::bundles::{self, BundleView};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 use windlass_runtime::durable::FileSystem;
 
-/// A node and its server.
 pub struct RotationTestNode {
     pub server: ScriptedApi,
     pub templates: watch::Sender<Option<CertificateTemplate>>,

@@ -336,7 +336,6 @@ fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
     Ok(true)
 }
 
-/// Returns the names in each directory.
 fn names_by_folder(payload: &VolumePayload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
     let mut names = BTreeMap::from([("", BTreeSet::new())]);
     for (path, _) in payload.files() {

@@ -309,7 +309,6 @@ pub fn bundle(name: &str, signer: &str, labels: &[(&str, &str)]) -> TrustBundle 
     TrustBundle::new(name, 1, signer, labels.collect::<BTreeMap<_, _>>(), &text)
 }
 
-/// Returns the combined text of bundles.
 pub fn text(bundles: &[&TrustBundle]) -> String {
     let mut all = crate::volume::trust_anchors::TrustAnchors::default();
     bundles.iter().for_each(|bundle| all.add(&bundle.anchors));

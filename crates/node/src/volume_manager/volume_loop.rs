@@ -91,7 +91,6 @@ impl LoopServices {
         self.now().since + CHECK_INTERVAL.mul_f64(0.8 + 0.4 * (self.random)())
     }
 
-    /// Returns the event of a failed disk operation.
     fn disk_failed(&self, reason: String) -> VolumeEvent {
         VolumeEvent::DiskFailed { reason, now: self.now().since, random: (self.random)() }
     }
@@ -168,7 +167,6 @@ impl VolumeLoop {
         }
     }
 
-    /// Starts the work that is due.
     fn run_due_work(&mut self) {
         let now = self.services.now();
         for (id, volume) in self.volumes.iter() {

@@ -7,19 +7,16 @@ use clap::{Args, Subcommand};
 use super::requests::{ApiServerArgs, DocumentArgs, OutputArgs};
 use super::values;
 
-const LIST_EXAMPLE: &str = "\
-Examples:
+const LIST_EXAMPLE: &str = "Examples:
   windlass signer list
   windlass signer list -n shop
   windlass signer list -o wide --signers /etc/windlass/signers.yaml";
 
-const SHOW_EXAMPLE: &str = "\
-Examples:
+const SHOW_EXAMPLE: &str = "Examples:
   windlass signer show kubernetes.io/kubelet-serving
   windlass signer show example.com/server-tls --signers signers.yaml -o yaml";
 
-const CHECK_EXAMPLE: &str = "\
-Examples:
+const CHECK_EXAMPLE: &str = "Examples:
   Check files and the API server of the current context:
     windlass signer check
 

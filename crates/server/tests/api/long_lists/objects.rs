@@ -295,7 +295,6 @@ fn put(schema: &Schema, shape: &ValueShape, value: &mut Value, path: &[FieldStep
     }
 }
 
-/// Returns a minimal accepted object of a kind.
 pub fn minimal(kind: &Kind, name: &str) -> Value {
     let mut object = match kind.name {
         "Pod" => json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}),

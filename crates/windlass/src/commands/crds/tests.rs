@@ -86,7 +86,7 @@ fn check_kind(crd: CustomResource, kind: &Kind) {
     assert_eq!(crd["metadata"]["name"], format!("{}.{}", kind.plural, served.group));
     assert_eq!((&spec["group"], &spec["scope"]), (&json!(served.group), &json!("Cluster")));
     let mut names = json!({"kind": kind.name, "listKind": kind.list_kind(),
-        "plural": kind.plural, "singular": kind.singular});
+        "plural": kind.plural, "singular": kind.singular()});
     if !kind.short_names.is_empty() {
         names["shortNames"] = json!(kind.short_names);
     }

@@ -425,8 +425,7 @@ mod tests {
             },
         };
         let mut view = NodeStatusView { running: Some(true), status };
-        let wanted = "\
-Node:                n1
+        let wanted = "Node:                n1
 Agent:               running (process 7), status written 5s ago
 Client certificate:  system:node:n1, expires 2026-06-02T08:00:00Z (in 20h)
   Renewal:           2026-06-02T04:00:00Z (in 16h)

@@ -49,7 +49,6 @@ pub enum ListOutcome {
     Forbidden(String),
 }
 
-/// A trust bundle of a signer.
 #[derive(Debug, Clone)]
 pub struct SignerBundle {
     pub name: String,

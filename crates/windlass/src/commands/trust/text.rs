@@ -341,8 +341,7 @@ mod tests {
         );
         assert_eq!(
             bundle_details(&two, &empty_overview(), None, NOW),
-            "\
-a:b:c: generation 3, 1 certificate, sha256:00
+            "a:b:c: generation 3, 1 certificate, sha256:00
 4,998 of 5,000 nodes have it; 2 nodes lack it:
 NODE   STATE     HAS            VOLUMES                                 REPORTED   WHY
 n1     blocked   generation 2   ns/a/v, ns/b/v, ns/c/v and 1,001 more   5m         no disk
@@ -387,8 +386,7 @@ n3     0123456789ab   host/x    5m
         let (_, rest) = text.split_once("nodes have it\n").unwrap();
         assert_eq!(
             rest,
-            "\
-blocked volumes that match no bundle, on 1 node:
+            "blocked volumes that match no bundle, on 1 node:
 NODE   STATE     HAS       VOLUMES   REPORTED   WHY
 n8     blocked   unknown   host/x    5m         no bundle matches name=y
 no complete report from 1 node:
@@ -411,8 +409,7 @@ n9     agent has not reported
         let listed = |deliveries| DeliveryOverview { deliveries, ..DeliveryOverview::default() };
         assert_eq!(
             list(&listed(vec![one(), unused]), None, NOW),
-            "\
-NAME    GENERATION   CERTIFICATES   NODES   DELIVERED   MISSING   STATE
+            "NAME    GENERATION   CERTIFICATES   NODES   DELIVERED   MISSING   STATE
 a:b:c   3            1              5000    4999        1         incomplete
 x       0            0              0       0           0         unused
 "
