@@ -92,7 +92,7 @@ async fn applications_count_and_the_agent_does_not() {
     let AnchorReads { changed, state } = reads(&node);
     assert!(changed > first);
     assert_eq!(state, ReadState::NotRead { since: changed });
-    assert_eq!(std::io::copy(&mut &held, &mut std::io::sink()).is_ok(), true);
+    assert!(std::io::copy(&mut &held, &mut std::io::sink()).is_ok());
     check_files().await;
     assert_eq!(reads(&node).state, ReadState::NotRead { since: changed });
     cat_in_namespace(&node.volume("u1", "v"), "ca.pem");
