@@ -52,7 +52,7 @@ fn certificate(key: &PrivateKey) -> String {
             "web",
             &[KeyPurpose::ServerAuth],
             Validity::new(NOW - time::Duration::MINUTE, NOW + time::Duration::DAY).unwrap(),
-            &key,
+            key,
         )
     };
     let der = issue(&ca, &leaf).unwrap();
