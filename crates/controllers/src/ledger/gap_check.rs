@@ -71,7 +71,7 @@ mod tests {
         });
         let api = segment_object::api(client, &resource());
         let registry = windlass_runtime::metrics::MetricsRegistry::new();
-        let state = LedgerState::new(MetricFamilies::register(&registry).ledger.clone());
+        let state = LedgerState::new(&MetricFamilies::register(&registry));
         for sequence in 1..=3 {
             let header =
                 SegmentHeader { chain: LedgerChain::Short, sequence, previous_hash: SegmentHash::NONE };
