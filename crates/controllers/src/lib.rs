@@ -60,6 +60,7 @@ mod options;
 mod pending_requests;
 pub mod pkcs11;
 pub mod publisher;
+mod rotation;
 mod service_accounts;
 pub mod signers;
 mod uid;
