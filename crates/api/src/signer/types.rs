@@ -197,6 +197,21 @@ pub struct SignerPublication {
     /// Labels besides [`super::MANAGED_BY_LABEL`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
+    /// A second bundle, which changes first during a rotation; none if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub canary: Option<SignerCanaryPublication>,
+}
+
+/// ClusterTrustBundle that gets a new trust anchor, and loses an old one, before the other one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SignerCanaryPublication {
+    /// Last part of its name, after the prefix of the signer; `canary` if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Labels besides [`super::MANAGED_BY_LABEL`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
 }
 
 /// Signers that get an intermediate CA from this one.

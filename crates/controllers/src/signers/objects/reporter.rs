@@ -146,6 +146,7 @@ impl StatusReporter<'_> {
             published: published.map(|anchor| self.authority_info(name, &anchor, &anchor)).collect(),
             bundle: custom.publish.as_ref().map(|publication| publication.bundle.clone()),
             publication,
+            rotation_states: rollout.authority_states(),
             pending_requests: self.metrics.statistics.pending_requests(name),
             last_issued: self.metrics.statistics.last_issued(name),
         }

@@ -147,6 +147,7 @@ fn state(newest: &AuthorityInfo) -> SignerState {
         published: vec![newest.clone()],
         bundle: Some("a.b:web:anchors".to_owned()),
         publication: PublicationState::Known(records),
+        rotation_states: BTreeMap::new(),
         pending_requests: 3,
         last_issued: Some(NOW),
     }
