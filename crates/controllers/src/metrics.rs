@@ -12,6 +12,7 @@ use crate::csr_signer::SignerMetrics;
 use crate::election::ElectionMetrics;
 use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
+use crate::rotation::RotationMetrics;
 use crate::signers::SignerStatistics;
 
 /// Queue of the garbage collector.
@@ -39,10 +40,12 @@ pub(crate) const TRUST_BUNDLE: &str = "ca_cert_publisher_cluster_trust_bundles";
 /// Queue of the ClusterTrustBundles of custom signers.
 pub(crate) const ANCHORS: &str = "signer_trust_bundles";
 pub(crate) const BUNDLES: &str = "bundles";
+/// Queue of signers with CARotations.
+pub(crate) const ROTATIONS: &str = "ca_rotations";
 /// Watch of Signer objects, which has no queue of its own.
 pub(crate) const SIGNERS: &str = "signers";
 
-const QUEUES: [&str; 15] = [
+const QUEUES: [&str; 16] = [
     GARBAGE,
     NAMESPACES,
     ACCOUNTS,
@@ -57,6 +60,7 @@ const QUEUES: [&str; 15] = [
     TRUST_BUNDLE,
     ANCHORS,
     BUNDLES,
+    ROTATIONS,
     SIGNERS,
 ];
 
@@ -72,6 +76,7 @@ pub struct MetricFamilies {
     pub(crate) bundles: BundleMetrics,
     pub(crate) elections: ElectionMetrics,
     pub(crate) ledger: LedgerMetrics,
+    pub(crate) rotations: RotationMetrics,
     /// Numbers about signers for their status, which are not exposed here.
     pub statistics: SignerStatistics,
 }
@@ -109,6 +114,7 @@ impl MetricFamilies {
             bundles: BundleMetrics::register(registry),
             elections: ElectionMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
+            rotations: RotationMetrics::register(registry),
             statistics: SignerStatistics::default(),
         })
     }

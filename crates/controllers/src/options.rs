@@ -121,11 +121,13 @@ pub enum ControllerName {
     TrustBundle,
     /// Syncs trust-manager Bundles into their target namespaces.
     Bundles,
+    /// Rotates the CAs of custom signers; without it, new CAs sign after a timeout at the latest.
+    CaRotation,
 }
 
 impl ControllerName {
     /// All controllers, in the order in which they are documented.
-    pub const ALL: [ControllerName; 14] = [
+    pub const ALL: [ControllerName; 15] = [
         ControllerName::Accounts,
         ControllerName::Aggregation,
         ControllerName::Namespaces,
@@ -140,6 +142,7 @@ impl ControllerName {
         ControllerName::RootCa,
         ControllerName::TrustBundle,
         ControllerName::Bundles,
+        ControllerName::CaRotation,
     ];
 
     /// Returns the name, as in kube-controller-manager where that has the controller.
@@ -159,6 +162,7 @@ impl ControllerName {
             ControllerName::RootCa => "root-ca-certificate-publisher-controller",
             ControllerName::TrustBundle => "kube-apiserver-serving-clustertrustbundle-publisher-controller",
             ControllerName::Bundles => "bundle-controller",
+            ControllerName::CaRotation => "ca-rotation-controller",
         }
     }
 
@@ -178,6 +182,7 @@ impl ControllerName {
             ControllerName::Bundles => Some("bundle"),
             ControllerName::CleanPodRequests
             | ControllerName::CustomSigners
+            | ControllerName::CaRotation
             | ControllerName::TrustBundle => None,
         }
     }
