@@ -1,7 +1,7 @@
 //! Who has the bundles of a signer: counts for the status, and those that a rotation waits for.
 
 use time::OffsetDateTime;
-use windlass_api::ca_rotation::{CaRotationConsumers, LaggardReason};
+use windlass_api::ca_rotation::{CaRotationConsumers, LaggardKind, LaggardReason};
 
 use super::observation::{BundleConsumer, BundleObservation, ConsumerProof, RotationObservation};
 use super::policy::RotationPolicy;
@@ -9,9 +9,11 @@ use super::policy::RotationPolicy;
 /// A consumer that a rotation waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaggingConsumer {
+    /// What the consumer is.
+    pub kind: LaggardKind,
     /// Name of the consumer, which also accepts it.
     pub name: String,
-    /// Node of the consumer.
+    /// Node of the consumer; empty if it is a signer.
     pub node: String,
     /// Number of volumes that the name stands for.
     pub volumes: u32,
@@ -78,6 +80,20 @@ pub fn unread(policy: &RotationPolicy, bundle: &BundleObservation) -> Option<Vec
     Some(lagging.collect())
 }
 
+/// Describes a signer whose leaves depend on an anchor that is to be removed.
+pub fn dependent_signer(name: &str) -> LaggingConsumer {
+    LaggingConsumer {
+        kind: LaggardKind::Signer,
+        name: format!("signer/{name}"),
+        node: String::new(),
+        volumes: 0,
+        reason: LaggardReason::StillPresent,
+        since: None,
+        message: "leaves of its intermediate depend on the trust anchor; its own rotation replaces the intermediate"
+            .to_owned(),
+    }
+}
+
 fn waited_for<'a>(
     policy: &RotationPolicy,
     bundle: &'a BundleObservation,
@@ -97,6 +113,7 @@ fn lagging(
     message: String,
 ) -> LaggingConsumer {
     LaggingConsumer {
+        kind: LaggardKind::Node,
         name: consumer.name.clone(),
         node: consumer.node.clone(),
         volumes: consumer.volumes,

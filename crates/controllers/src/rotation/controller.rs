@@ -1,7 +1,7 @@
 //! Runs rotations: watches CARotations, bundles, CAs, reports of nodes and the ledger, and reconciles the signers that
 //! they concern.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use windlass_api::ca_rotation::{CaRotationSpec, CaRotationStatus};
 use windlass_runtime::backoff::Backoff;
 use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
@@ -109,6 +110,10 @@ struct ControllerState {
     rechecks: BTreeMap<String, OffsetDateTime>,
     /// Rotations whose hold was reported as a warning.
     warned: HashSet<String>,
+    /// When the status of a rotation was last written, by its UID.
+    written: HashMap<String, Instant>,
+    /// Signers whose status is to be written with the next tick.
+    delayed: BTreeSet<String>,
 }
 
 /// A CARotation as it was read.
@@ -183,7 +188,9 @@ impl RotationController {
 
     /// Replaces what is known of a rotation by what a write returned.
     pub(super) fn remember(&self, rotation: &RotationObject) {
-        self.state().rotations.insert(rotation.object.name_any(), rotation.clone());
+        let mut state = self.state();
+        state.written.insert(rotation.uid(), Instant::now());
+        state.rotations.insert(rotation.object.name_any(), rotation.clone());
     }
 
     pub(super) fn set_running(&self, signer: &str, is_running: bool) {
@@ -204,6 +211,17 @@ impl RotationController {
     /// Whether a warning about the hold of a rotation is due, which it is once.
     pub(super) fn take_warning(&self, uid: &str) -> bool {
         self.state().warned.insert(uid.to_owned())
+    }
+
+    /// Whether a status in which only numbers or laggards have changed is written now. While a thousand nodes report, it
+    /// is written twice per second.
+    pub(super) fn may_write(&self, uid: &str, signer: &str) -> bool {
+        let mut state = self.state();
+        let is_due = state.written.get(uid).is_none_or(|last| last.elapsed() >= TICK);
+        if !is_due {
+            state.delayed.insert(signer.to_owned());
+        }
+        is_due
     }
 
     pub(super) fn clear_warning(&self, uid: &str) {
@@ -238,7 +256,10 @@ impl RotationController {
             }
             Ok(Event::Apply(object)) => self.observe(object, queue),
             Ok(Event::Delete(object)) => {
-                let removed = self.state().rotations.remove(&object.name_any());
+                let mut state = self.state();
+                state.written.remove(&object.uid().unwrap_or_default());
+                let removed = state.rotations.remove(&object.name_any());
+                drop(state);
                 removed.into_iter().for_each(|removed| queue.add(removed.spec.signer_name));
             }
             // Without permission to read rotations, times decide as where there are none.
@@ -347,7 +368,7 @@ impl RotationController {
                 let due = state.rechecks.iter().filter(|(_, time)| **time <= now);
                 let due: Vec<String> = due.map(|(signer, _)| signer.clone()).collect();
                 state.rechecks.retain(|_, time| *time > now);
-                due
+                due.into_iter().chain(std::mem::take(&mut state.delayed)).collect()
             };
             due.into_iter().for_each(|signer| queue.add(signer));
             let running = self.running.borrow().clone();

@@ -10,7 +10,8 @@ use windlass_api::ca_rotation::RotationPhase;
 
 use super::observation::{
     AuthorityIdentity, AuthorityPosition, AuthorityRole, BundleConsumer, BundleObservation, BundleOwner,
-    BundleRole, ConsumerProof, LeafCount, LeafObservation, NewAuthoritySource, RotationObservation,
+    BundleRole, ConsumerProof, DependentSigners, LeafCount, LeafObservation, NewAuthoritySource,
+    RotationObservation,
 };
 use super::phase::{RotationAction, RotationDecision, derive};
 use super::policy::RotationPolicy;
@@ -249,6 +250,7 @@ impl ModelWorld {
             canary: self.canary.as_ref().map(|_| self.observe_bundle(BundleRole::Canary, reports)),
             main: Some(self.observe_bundle(BundleRole::Main, reports)),
             leaves: self.is_ledger_read.then(|| self.count_leaves()),
+            dependents: DependentSigners::default(),
             canary_since: self.canary_since,
             renewing_since: self.renewing_since,
         }

@@ -158,6 +158,25 @@ impl LeafObservation {
     }
 }
 
+/// Signers with intermediates below the rotated one: their leaves depend on its anchors.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DependentSigners {
+    /// Names of the signers that depend on the old anchor.
+    pub old: Vec<String>,
+    /// Names of the signers that depend on the new anchor.
+    pub new: Vec<String>,
+}
+
+impl DependentSigners {
+    /// Lists the signers that depend on one authority.
+    pub fn of(&self, role: AuthorityRole) -> &[String] {
+        match role {
+            AuthorityRole::Old => &self.old,
+            AuthorityRole::New => &self.new,
+        }
+    }
+}
+
 /// All that the phase of a rotation is derived from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RotationObservation {
@@ -171,6 +190,8 @@ pub struct RotationObservation {
     pub main: Option<BundleObservation>,
     /// Leaves of both authorities; `None` if the ledger is not known.
     pub leaves: Option<LeafObservation>,
+    /// Signers with intermediates below the rotated one.
+    pub dependents: DependentSigners,
     /// When the canary bundle got the new anchor; `None` if that is not recorded.
     pub canary_since: Option<OffsetDateTime>,
     /// When the rotation began to renew leaves; `None` if that is not recorded.

@@ -457,6 +457,11 @@ impl<'a> Course<'a> {
         let retiring = self.phase(RotationPhase::Retiring);
         for (role, bundle) in self.observed.bundles() {
             if bundle.has(self.source_identity()) && bundle.owner == BundleOwner::Windlass {
+                let dependents = self.observed.dependents.of(self.target().other());
+                if !dependents.is_empty() && !self.policy.accept_outstanding_leaves {
+                    let lagging = dependents.iter().map(|name| consumers::dependent_signer(name)).collect();
+                    return lagging_decision(phase, HeldReason::ConsumersLagging, lagging);
+                }
                 // Who lacks the union may lack the target's anchor.
                 match consumers::stale(self.policy, bundle, LaggardReason::NotWritten) {
                     None => return reports_unavailable(phase),

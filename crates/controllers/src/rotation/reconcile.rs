@@ -19,7 +19,8 @@ use windlass_runtime::workers::Requeue;
 use super::authorities::{KnownAuthority, RotationAuthorities};
 use super::controller::{RotationController, RotationObject};
 use super::observation::{
-    AuthorityIdentity, AuthorityPosition, AuthorityRole, BundleRole, LeafObservation, RotationObservation,
+    AuthorityIdentity, AuthorityPosition, AuthorityRole, BundleRole, DependentSigners, LeafObservation,
+    RotationObservation,
 };
 use super::phase::{RotationAction, RotationDecision, RotationHold, derive};
 use super::policy::RotationPolicy;
@@ -30,6 +31,7 @@ use super::trust_bundle::SignerBundle;
 use crate::ca::secret::SlotChange;
 use crate::csr::{is_conflict, is_not_found, requeue_changed};
 use crate::signers::CustomSigner;
+use crate::signers::config::CaConfig;
 use crate::signers::rollout::RolloutGovernance;
 
 /// Writes of one rotation before other signers have a turn.
@@ -271,11 +273,32 @@ impl RotationController {
             canary: observe(BundleRole::Canary),
             main: observe(BundleRole::Main),
             leaves: self.count_leaves(signer, &authorities),
+            dependents: DependentSigners {
+                old: self.list_dependents(signer, authorities.old.as_ref()),
+                new: self.list_dependents(signer, authorities.new.as_ref()),
+            },
             canary_since: since(&[RotationPhase::PublishingCanary]),
             renewing_since: since(&[RotationPhase::Renewing, RotationPhase::RollingBack]),
             position: authorities.position.clone(),
         };
         Ok(SignerSnapshot { bundles, bundle_resource, authorities, observed })
+    }
+
+    /// Lists the signers whose intermediates are below an authority of this one, or were when their leaves were issued.
+    fn list_dependents(&self, signer: &CustomSigner, authority: Option<&KnownAuthority>) -> Vec<String> {
+        let Some(authority) = authority else { return Vec::new() };
+        let anchor = &authority.identity.anchor;
+        let is_below = |other: &&CustomSigner| {
+            let issuer = match &other.custom.ca {
+                CaConfig::Issued { issuer, .. } => issuer,
+                _ => return false,
+            };
+            let current = other.ca.current().map(|ca| KnownAuthority::from_ca(&ca).identity.anchor);
+            let published = other.rollout.published_anchors();
+            let is_published = published.iter().any(|each| each.fingerprint() == *anchor);
+            *issuer == signer.custom.name && (current.as_ref() == Some(anchor) || is_published)
+        };
+        self.signers.values().filter(is_below).map(|other| other.custom.name.to_string()).collect()
     }
 
     /// Counts the leaves of the new authority, and those of all others that the signer has had.
@@ -362,6 +385,11 @@ impl RotationController {
         let before = rotation.status.clone();
         let status = status::compute(&before, decision, facts, now);
         self.metrics.rotations.set(&rotation.spec.signer_name, &status);
+        if !status::is_urgent(&before, &status)
+            && !self.may_write(&rotation.uid(), &rotation.spec.signer_name)
+        {
+            return Ok(Some(rotation));
+        }
         let Some(rotation) = self.write_status(&rotation, status).await? else { return Ok(None) };
         self.record_events(&rotation, &before, now).await;
         Ok(Some(rotation))
@@ -414,6 +442,7 @@ impl RotationController {
             canary: None,
             main: None,
             leaves: None,
+            dependents: DependentSigners::default(),
             canary_since: None,
             renewing_since: None,
         };

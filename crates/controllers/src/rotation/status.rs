@@ -3,8 +3,8 @@
 use time::OffsetDateTime;
 use windlass_api::ca_rotation::{
     ANOTHER_ROTATION, COMPLETE, CaRotationAuthority, CaRotationCondition, CaRotationLaggard,
-    CaRotationLeaves, CaRotationStatus, CaRotationStep, HELD, LaggardKind, MAX_LAGGARDS, MAX_STEPS,
-    MAX_WAITED_FOR, RotationPhase,
+    CaRotationLeaves, CaRotationStatus, CaRotationStep, HELD, MAX_LAGGARDS, MAX_STEPS, MAX_WAITED_FOR,
+    RotationPhase,
 };
 use windlass_api::timestamp;
 
@@ -65,6 +65,16 @@ pub fn compute(
         steps: steps(before, decision, &message, &time),
         message: Some(message),
     }
+}
+
+/// Whether two statuses differ in more than numbers, laggards and messages, which change with every report of a node.
+pub fn is_urgent(before: &CaRotationStatus, after: &CaRotationStatus) -> bool {
+    let reason = |status: &CaRotationStatus| status.held().map(|held| held.reason.clone());
+    before.phase != after.phase
+        || before.observed_generation != after.observed_generation
+        || reason(before) != reason(after)
+        || before.old_authority != after.old_authority
+        || before.new_authority != after.new_authority
 }
 
 /// Computes the status of a rotation that does not run because an older one does.
@@ -136,7 +146,7 @@ fn laggards(before: &CaRotationStatus, decision: &RotationDecision, time: &str) 
         let known = before.laggards.iter().find(is_same).and_then(|known| known.since.clone());
         let reported = laggard.since.map(timestamp::format);
         CaRotationLaggard {
-            kind: LaggardKind::Node,
+            kind: laggard.kind,
             name: laggard.name.chars().take(MAX_MESSAGE).collect(),
             since: reported.or(known).or_else(|| Some(time.to_owned())),
             reason: laggard.reason,
@@ -183,7 +193,7 @@ fn steps(
 #[cfg(test)]
 mod tests {
     use time::macros::datetime;
-    use windlass_api::ca_rotation::{CaRotationConsumers, HeldReason, LaggardReason};
+    use windlass_api::ca_rotation::{CaRotationConsumers, HeldReason, LaggardKind, LaggardReason};
 
     use super::super::consumers::LaggingConsumer;
     use super::*;
@@ -192,6 +202,7 @@ mod tests {
 
     fn decision(phase: RotationPhase, laggards: &[&str]) -> RotationDecision {
         let laggards = laggards.iter().map(|name| LaggingConsumer {
+            kind: LaggardKind::Node,
             name: (*name).to_owned(),
             node: "n1".to_owned(),
             volumes: 1,
@@ -225,9 +236,11 @@ mod tests {
         assert_eq!((held.reason.as_str(), held.message.as_str()), ("ConsumersLagging", "n1 lags"));
         let same = next(&first, &decision(RotationPhase::WaitingForTrust, &["node/n1/v"]), 5);
         assert_eq!(same, first, "nothing is written unless something changes");
+        assert!(is_urgent(&CaRotationStatus::default(), &first));
         let both = next(&first, &decision(RotationPhase::WaitingForTrust, &["node/n1/v", "node/n2/v"]), 5);
         let since: Vec<_> = both.laggards.iter().map(|each| each.since.clone().unwrap()).collect();
         assert_eq!(since, ["2026-11-18T12:00:00Z", "2026-11-18T12:05:00Z"]);
+        assert!(!is_urgent(&first, &both), "another laggard");
         let ended = next(&both, &decision(RotationPhase::Completed, &[]), 6);
         assert_eq!(ended.held(), None);
         assert_eq!(ended.condition(COMPLETE).unwrap().status, "True");

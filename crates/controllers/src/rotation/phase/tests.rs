@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use time::macros::datetime;
 
-use super::super::observation::{BundleConsumer, ConsumerProof, LeafObservation};
+use super::super::observation::{BundleConsumer, ConsumerProof, DependentSigners, LeafObservation};
 use super::*;
 
 const NOW: OffsetDateTime = datetime!(2026-11-18 12:00 UTC);
@@ -46,6 +46,7 @@ fn observation(position: AuthorityPosition, main: BundleObservation) -> Rotation
         canary: None,
         main: Some(main),
         leaves: Some(LeafObservation::default()),
+        dependents: DependentSigners::default(),
         canary_since: None,
         renewing_since: Some(NOW - Duration::from_secs(3600)),
     }
@@ -325,6 +326,22 @@ fn the_canary_bundle_changes_first() {
     let short = RotationPolicy { soak_time: Duration::from_secs(60), ..RotationPolicy::default() };
     let soaked = with_canary(prepared(), bundle(&both, read()), bundle(&["old"], read()));
     assert_eq!(summary(&short, &soaked), (RotationPhase::Publishing, write(true, true, None), ""));
+}
+
+#[test]
+fn an_anchor_stays_while_the_intermediate_of_another_signer_depends_on_it() {
+    let main = || tainted(bundle(&["old", "new"], vec![]), "id-old");
+    let dependents = |old: &[&str], new: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|each| (*each).to_owned()).collect();
+        DependentSigners { old: names(old), new: names(new) }
+    };
+    let observed = |dependents| RotationObservation { dependents, ..observation(switched(), main()) };
+    let policy = RotationPolicy::default();
+    let decision = derive(&policy, &observed(dependents(&["a.b/below"], &[])), NOW);
+    assert_eq!((decision.phase, decision.action), (RotationPhase::Renewing, None));
+    assert_eq!(decision.laggards[0].name, "signer/a.b/below");
+    let free = summary(&policy, &observed(dependents(&[], &["a.b/below"])));
+    assert_eq!(free, (RotationPhase::Retiring, write(false, true, None), ""));
 }
 
 #[test]

@@ -490,3 +490,33 @@ async fn leaves_of_a_compromised_ca_are_revoked_and_not_waited_for() {
     assert_eq!(revoked[0].data["spec"]["authorityID"], old.authority_id());
     fixture.site.world.shut_down().await;
 }
+
+/// The root of another signer's intermediate is retired after that signer has rotated.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_root_waits_for_the_signers_below_it() {
+    let signers = "- {name: example.com/root, ca: {selfSigned: {}}, publish: {}, \
+                   intermediates: {signerNames: [example.com/below], maxDuration: 240h}}\n\
+                   - {name: example.com/below, ca: {issuerSignerName: example.com/root, duration: 48h}, publish: {}, \
+                   requests: {commonNames: ['*'], usages: [server auth], maxDuration: 24h, \
+                   approval: {automatic: {users: [alice]}}}}\n";
+    let files = tempfile::tempdir().unwrap();
+    let mut fixture = RotationFixture::start_in(files, signers, "example.com/below").await;
+    fixture.site.wait_until_anchored("example.com:below:anchors", 1).await;
+    let one = fixture.issue("one").await;
+    fixture.signer = "example.com/root";
+    fixture.create("root", json!({})).await;
+    let status = fixture.wait_until_held("root", "Renewing", "ConsumersLagging").await;
+    assert_eq!(status["laggards"][0]["name"], "signer/example.com/below", "{status:#}");
+    assert_eq!(status["laggards"][0]["kind"], "Signer");
+    let union = fixture.site.wait_until_anchored("example.com:below:anchors", 2).await;
+    verify_chain(&one, &union.spec.trust_bundle, *fixture.site.now.lock().unwrap());
+    let all = fixture.rotations.list(&ListParams::default()).await.unwrap().items;
+    let below = all.iter().find(|each| each.data["spec"]["signerName"] == "example.com/below").unwrap();
+    fixture.wait_for_phase(&below.name_any(), "Renewing").await;
+    assert_eq!(fixture.status("root").await["phase"], "Renewing");
+    fixture.signer = "example.com/below";
+    fixture.issue("two").await;
+    fixture.wait_for_phase(&below.name_any(), "Completed").await;
+    fixture.wait_for_phase("root", "Completed").await;
+    fixture.site.world.shut_down().await;
+}
