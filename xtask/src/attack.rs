@@ -19,6 +19,7 @@ use anyhow::{Result, bail};
 use tokio::time::{sleep, timeout};
 
 use crate::bench::raise_file_limit;
+use crate::test::BUILD_WITH_TESTS;
 use crate::tools::succeed;
 use honest_client::{HonestClient, PhaseLatencies};
 use target::AttackTarget;
@@ -150,10 +151,11 @@ pub fn run(root: &Path, args: &AttackArgs) -> Result<()> {
 fn build(root: &Path, debug: bool) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.current_dir(root).args(["build", "--package", "windlass"]);
-    if !debug {
-        build.arg("--release");
-    }
+    build.current_dir(root);
+    match debug {
+        true => build.args(BUILD_WITH_TESTS),
+        false => build.args(["build", "--release", "--package", "windlass"]),
+    };
     succeed(&mut build)?;
     let target = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |directory| root.join(directory));

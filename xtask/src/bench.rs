@@ -10,6 +10,7 @@ mod bundles;
 mod floor;
 mod issuing;
 mod large;
+mod ledger;
 mod nodes;
 mod process;
 mod rates;
@@ -41,8 +42,8 @@ pub struct BenchArgs {
     /// Shorter phases and fewer watchers: a smoke test, not a measurement
     #[arg(long)]
     quick: bool,
-    /// Measure only this group: floor, startup, rates, access, issuing, nodes, volumes, bundles,
-    /// watchers, large or replicas
+    /// Measure only this group: floor, startup, rates, access, issuing, ledger, nodes, volumes,
+    /// bundles, watchers, large or replicas
     #[arg(long)]
     only: Option<String>,
     /// Store objects in etcd instead of the embedded store
@@ -87,6 +88,7 @@ const GROUPS: &[(&str, MeasureFn)] = &[
     ("rates", |bench, table| Box::pin(rates::measure(bench, table))),
     ("access", |bench, table| Box::pin(access::measure(bench, table))),
     ("issuing", |bench, table| Box::pin(issuing::measure(bench, table))),
+    ("ledger", |bench, table| Box::pin(ledger::measure(bench, table))),
     ("nodes", |bench, table| Box::pin(nodes::measure(bench, table))),
     ("volumes", |bench, table| Box::pin(volumes::measure(bench, table))),
     ("bundles", |bench, table| Box::pin(bundles::measure(bench, table))),

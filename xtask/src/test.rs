@@ -23,10 +23,14 @@ pub struct TestArgs {
     filter: Option<String>,
 }
 
+/// Builds the binary in the selection of the tests. Another selection has other features, and Cargo would compile most
+/// crates twice.
+pub const BUILD_WITH_TESTS: [&str; 3] = ["build", "--workspace", "--all-targets"];
+
 /// Installs tools, runs tidy, builds, tests and counts.
 pub fn run(root: &Path, args: &TestArgs) -> Result<()> {
     let tools = TestTools::provide(root)?;
-    succeed(cargo(root).args(["build", "--package", "windlass"]))?;
+    succeed(cargo(root).args(BUILD_WITH_TESTS))?;
     let tidied = tidy::run(root);
 
     let mut count = TestCount::default();
@@ -84,6 +88,7 @@ impl TestCount {
             .env("WINDLASS_PYTHON", &tools.python)
             .env("WINDLASS_SOFTHSM", &tools.softhsm)
             .env("WINDLASS_PKCS11_TOOL", &tools.pkcs11_tool)
+            .env("WINDLASS_PROMTOOL", &tools.promtool)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if args.long {

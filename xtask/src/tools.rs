@@ -1,4 +1,5 @@
-//! External programs of the tests: etcd, kubectl, Python with the Kubernetes client, strace, SoftHSM, pkcs11-tool.
+//! External programs of the tests: etcd, kubectl, Python with the Kubernetes client, strace, SoftHSM, pkcs11-tool,
+//! promtool.
 //!
 //! Installed programs are used; missing ones go into `.tools/`, which git ignores. Debian packages
 //! are unpacked there rather than installed: that needs no root, and starts no service. A tool that
@@ -29,6 +30,8 @@ pub struct TestTools {
     pub softhsm: PathBuf,
     /// `pkcs11-tool`, which shows what a token holds.
     pub pkcs11_tool: PathBuf,
+    /// `promtool`, which tests the alert rules.
+    pub promtool: PathBuf,
 }
 
 impl TestTools {
@@ -42,6 +45,7 @@ impl TestTools {
             strace: program(&dir, &["strace"], &["strace"])?,
             softhsm: program(&dir, &["softhsm2-util"], &["softhsm2", "libsofthsm2"])?,
             pkcs11_tool: program(&dir, &["pkcs11-tool"], &["opensc", "opensc-pkcs11"])?,
+            promtool: program(&dir, &["promtool"], &["prometheus"])?,
         })
     }
 }

@@ -27,9 +27,7 @@ pub fn validate_conditions(path: &FieldPath, conditions: &Value, errors: &mut Fi
 /// Validates one condition and appends every violation to `errors`.
 pub fn validate_condition(path: &FieldPath, condition: &Value, errors: &mut FieldErrors) {
     let kind = text(condition, "type");
-    for message in names::qualified_name(kind) {
-        errors.invalid_str(&path.child("type"), kind, &message);
-    }
+    errors.invalid_each(&path.child("type"), kind, names::qualified_name(kind));
     let status = text(condition, "status");
     if !matches!(status, "True" | "False" | "Unknown") {
         errors.not_supported(&path.child("status"), status, &["False", "True", "Unknown"]);

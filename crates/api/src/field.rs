@@ -164,6 +164,18 @@ impl FieldErrors {
         });
     }
 
+    /// Reports an invalid string value once for each of `details`, such as the violations of a name rule.
+    pub fn invalid_each<S: AsRef<str>>(
+        &mut self,
+        path: &FieldPath,
+        value: &str,
+        details: impl IntoIterator<Item = S>,
+    ) {
+        for detail in details {
+            self.invalid_str(path, value, detail.as_ref());
+        }
+    }
+
     /// Reports an invalid value shown as `shown`, for JSON with a specific field order.
     pub fn invalid_shown(&mut self, path: &FieldPath, shown: &str, detail: &str) {
         self.push(path, CauseType::FieldValueInvalid, || {

@@ -169,9 +169,7 @@ pub fn domain_prefixed_key(path: &FieldPath, key: &str, errors: &mut FieldErrors
         return errors.required(path, "");
     }
     let broken = qualified_name(key);
-    for message in &broken {
-        errors.invalid_str(path, key, message);
-    }
+    errors.invalid_each(path, key, &broken);
     if broken.is_empty() && !key.contains('/') {
         errors.invalid_str(path, key, "must be a domain-prefixed key (such as \"acme.io/foo\")");
     }
@@ -239,8 +237,7 @@ pub fn env_var_name(value: &str) -> Vec<String> {
         return Vec::new();
     }
     vec![
-        "a valid environment variable name must consist only of printable ASCII characters other \
-         than '='"
+        "a valid environment variable name must consist only of printable ASCII characters other than '='"
             .to_owned(),
     ]
 }

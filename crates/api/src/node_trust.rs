@@ -78,6 +78,21 @@ pub struct NodeTrustSource {
     /// Why the volumes do not have the anchors they should have; empty if they do.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
+    /// Number of volumes of which an application opened a file after the anchors last changed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub read_volumes: u32,
+    /// Volumes of which no application was seen to open a file since; at most [`NodeTrustLimits::volumes`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_read_volumes: Vec<String>,
+    /// When the anchors of the oldest of these volumes were written, as RFC 3339; `None` if none is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_read_since: Option<String>,
+    /// Number of volumes whose opens cannot be observed.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub not_observable_volumes: u32,
+    /// When the anchors of one of the volumes were last written, as RFC 3339; `None` if unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_update_time: Option<String>,
 }
 
 /// A ClusterTrustBundle whose anchors are in the files of volumes.

@@ -20,10 +20,7 @@ pub struct Quantity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// It contains something other than a number and a suffix.
-    #[error(
-        "quantities must match the regular expression \
-         '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-    )]
+    #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
     /// The suffix does not exist.
     #[error("unable to parse quantity's suffix")]

@@ -13,11 +13,7 @@
 mod types;
 mod validation;
 
-pub use types::{
-    AuthorityState, SignerApproval, SignerAuthority, SignerCa, SignerCondition, SignerCrl, SignerFileSource,
-    SignerIntermediates, SignerLimits, SignerPkcs11, SignerPods, SignerPublication, SignerRequesters,
-    SignerRequests, SignerSelfSigned, SignerSpec, SignerStatus,
-};
+pub use types::{AuthorityState, SignerAuthority, SignerCondition, SignerSpec, SignerStatus};
 pub use validation::{validate, validate_status, validate_update};
 
 use crate::custom_resource::CustomResource;
@@ -42,6 +38,10 @@ pub const READY: &str = "Ready";
 pub const CA_EXPIRING: &str = "CAExpiring";
 /// Condition of a signer whose trust anchors are in their ClusterTrustBundle.
 pub const PUBLISHED: &str = "Published";
+/// Condition of a signer whose CA has a current certificate revocation list.
+pub const CRL_PUBLISHED: &str = "CRLPublished";
+/// What distribution points have in place of the id of the CA.
+pub const AUTHORITY_PLACEHOLDER: &str = "{authority}";
 /// Maximum number of entries of `status.authorities`.
 pub const MAX_AUTHORITIES: usize = 32;
 /// The label of published bundles that the controllers set, so `publish.labels` may not.

@@ -39,7 +39,6 @@ pub async fn run(client: Client, metrics: Arc<ControllerMetrics>) -> Infallible 
     tokio::join!(watch, run_workers(queue.clone(), 1, reconcile)).0
 }
 
-/// New rules of an aggregated role.
 #[derive(Debug, PartialEq)]
 struct RoleUpdate {
     name: String,

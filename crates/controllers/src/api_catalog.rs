@@ -38,7 +38,6 @@ pub struct CatalogSnapshot {
     taken: Option<Instant>,
 }
 
-/// A resource in one of its versions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
     /// Group, version, kind and plural name.
@@ -143,7 +142,6 @@ impl ServedResource {
         ServedResource { api, namespaced, preferred: true, verbs: Vec::new() }
     }
 
-    /// Whether the resource supports this verb.
     pub fn supports(&self, verb: &str) -> bool {
         self.verbs.iter().any(|v| v == verb)
     }

@@ -144,6 +144,8 @@ pub struct CaSource {
 struct CaState {
     /// `None` until the pair was valid for the first time.
     current: Option<Arc<SigningCa>>,
+    /// The CA that a rotation has replaced, until its key is destroyed.
+    previous: Option<Arc<SigningCa>>,
     problem: Option<CaError>,
 }
 
@@ -200,7 +202,7 @@ impl CaSource {
     }
 
     fn new(loader: CaLoader, clock: Clock) -> CaSource {
-        let state = Mutex::new(CaState { current: None, problem: None });
+        let state = Mutex::new(CaState { current: None, previous: None, problem: None });
         let (reading, accepted) = (Mutex::new(()), watch::Sender::new(0));
         CaSource { loader, clock, state, reading, accepted, is_renewal_due: AtomicBool::new(false) }
     }
@@ -236,6 +238,15 @@ impl CaSource {
         self.lock().current.clone()
     }
 
+    /// Returns the generated CA that a rotation has replaced, until its key is destroyed. It signs revocation lists only.
+    pub(crate) fn previous(&self) -> Option<Arc<SigningCa>> {
+        self.lock().previous.clone()
+    }
+
+    fn set_previous(&self, previous: Option<SigningCa>) {
+        self.lock().previous = previous.map(Arc::new);
+    }
+
     /// Returns why the present certificate and key are rejected, or that the pair in use has expired.
     pub fn error(&self) -> Option<String> {
         self.lock().problem.as_ref().map(|problem| problem.detail.clone())
@@ -265,6 +276,12 @@ impl CaSource {
     pub fn seconds_until_expiry(&self) -> Option<i64> {
         let until = self.current()?.certificate().validity().not_after();
         Some((until - (self.clock)()).whole_seconds())
+    }
+
+    /// Returns the seconds from the beginning of the CA certificate's validity to its end.
+    pub fn lifetime_seconds(&self) -> Option<i64> {
+        let validity = self.current()?.certificate().validity();
+        Some((validity.not_after() - validity.not_before()).whole_seconds())
     }
 
     /// Reads the files and uses them if they are valid. Reads from disk: do not call it in async code. Does nothing

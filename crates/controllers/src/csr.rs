@@ -14,10 +14,8 @@ use crate::pending_requests::{self, PendingObject, PendingRequests, RequestWatch
 
 /// Short name of the kind, as in `kubectl get csr`.
 pub type Csr = CertificateSigningRequest;
-/// Condition of a CertificateSigningRequest.
 pub type CsrCondition = CertificateSigningRequestCondition;
 
-/// Pending requests by name.
 pub type PendingCsrs = PendingRequests<String, Csr>;
 
 /// A request that waits for an answer.

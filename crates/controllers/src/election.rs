@@ -151,7 +151,7 @@ pub async fn run<F, L>(
 
 /// Creates the client for one term as leader.
 fn leader_client(client: &Client, connection: Option<Config>, lease_guard: &Arc<LeaseGuard>) -> Client {
-    let own = connection.map(|config| fencing::connect(config, lease_guard.clone())).transpose();
+    let own = connection.map(|config| fencing::connect(&config, lease_guard.clone())).transpose();
     let own = own.unwrap_or_else(|error| {
         let error = describe(&error);
         tracing::error!(error, "cannot open separate connections; using the existing ones");
@@ -324,7 +324,6 @@ struct LeaseLabels {
     name: String,
 }
 
-/// Metrics of one lease.
 pub struct LeaseMetrics {
     leading: Gauge,
     /// Renewals that conflicted with the write of another process.

@@ -8,11 +8,12 @@
 //! - `segment_object` is the LedgerSegment as an object of the API.
 //! - `state` is what all segments contain; `loader` reads them when the process becomes the leader.
 //! - `maintenance` finds out what became of records without a confirmation, deletes segments whose certificates have
-//!   expired, and updates the metrics.
+//!   expired, looks for missing ones (`gap_check`), and updates the metrics.
 //!
 //! Where the kind is not served, certificates are issued without a record, and a metric and the log say so.
 
 mod chain_writer;
+mod gap_check;
 mod issuance;
 mod loader;
 mod maintenance;
@@ -31,8 +32,8 @@ use kube::core::ApiResource;
 use tokio::sync::{mpsc, oneshot, watch};
 use windlass_api::ledger_segment;
 use windlass_ledger::{
-    AuthorityId, AuthorityTotals, EntryPosition, IssuanceRecord, LedgerChain, LedgerEntry, RevocationRecord,
-    SerialNumber,
+    AuthorityId, AuthorityTotals, EntryPosition, IssuanceRecord, LedgerChain, LedgerEntry, RevocationInfo,
+    RevocationRecord, SerialNumber,
 };
 use windlass_runtime::discovery::{ApiKind, CONTROLLER_PACING, KindPresence, RecheckSignal, watch_presence};
 
@@ -45,6 +46,7 @@ use state::LedgerState;
 
 pub(crate) use issuance::PreparedCertificate;
 pub(crate) use metrics::LedgerMetrics;
+pub(crate) use state::RecordedRevocation;
 
 /// LedgerSegments: parts of the ledger of issued certificates.
 const LEDGER_SEGMENTS: ApiKind = ApiKind {
@@ -112,7 +114,7 @@ pub struct LedgerTask {
 impl Ledger {
     /// Creates a ledger and the task that writes it.
     pub fn new(client: Client, clock: Clock, metrics: &MetricFamilies) -> (Ledger, Arc<LedgerTask>) {
-        let state = Arc::new(LedgerState::new(metrics.ledger.clone()));
+        let state = Arc::new(LedgerState::new(metrics));
         let recheck = RecheckSignal::default();
         let (mut chains, mut writers) = (Vec::new(), Vec::new());
         for chain in LedgerChain::ALL {
@@ -132,7 +134,7 @@ impl Ledger {
     /// Creates a ledger that records nothing, as where the server has none.
     pub fn disabled() -> Ledger {
         let clock: Clock = Arc::new(|| time::OffsetDateTime::UNIX_EPOCH);
-        let state = Arc::new(LedgerState::new(MetricFamilies::unregistered().ledger.clone()));
+        let state = Arc::new(LedgerState::new(&MetricFamilies::unregistered()));
         let presence = watch::Sender::new(KindPresence::NotServed);
         Ledger { shared: Arc::new(LedgerShared { chains: Vec::new(), presence, state, clock }) }
     }
@@ -175,6 +177,37 @@ impl Ledger {
         let chain = self.shared.state.chain_of(&revocation.authority, revocation.serial);
         let entry = LedgerEntry::Revoked(Box::new(revocation));
         self.append(chain.unwrap_or(LedgerChain::Long), entry).await.map(drop)
+    }
+
+    /// Waits until all segments have been read, which is never where the server has no ledger.
+    pub(crate) async fn wait_until_loaded(&self) {
+        let mut loaded = self.shared.state.subscribe_loaded();
+        if loaded.wait_for(|loaded| *loaded).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Returns whether its contents are known; `None` if the server has no ledger.
+    pub(crate) fn is_loaded(&self) -> Option<bool> {
+        match *self.shared.presence.borrow() {
+            KindPresence::NotServed => None,
+            KindPresence::Unknown | KindPresence::Served(_) => {
+                Some(*self.shared.state.subscribe_loaded().borrow())
+            }
+        }
+    }
+
+    /// Returns what is known of the revocation of a certificate, as far as segments have been read.
+    pub(crate) fn revocation(&self, authority: &AuthorityId, serial: SerialNumber) -> RecordedRevocation {
+        self.shared.state.revocation(authority, serial)
+    }
+
+    /// Lists the latest revocations of the certificates that `wanted` accepts, withdrawals included.
+    pub(crate) fn revocations(
+        &self,
+        wanted: impl Fn(&AuthorityId, RevocationInfo) -> bool,
+    ) -> Vec<(AuthorityId, SerialNumber, RevocationInfo)> {
+        self.shared.state.revocations(wanted)
     }
 
     /// Counts certificates per signer and authority; empty until all segments have been read.

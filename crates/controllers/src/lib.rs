@@ -30,6 +30,7 @@
 //! | [`ca`] | CA certificate and key in files or Secrets, reloaded when they change; generated CAs |
 //! | [`pkcs11`] | CA keys in PKCS#11 tokens |
 //! | [`ledger`] | the ledger of issued certificates: recording before signing, confirmation, pruning |
+//! | `revocation` | revocations in the ledger, certificate revocation lists |
 //! | `rotation` | CARotations: new CAs sign when consumers have their anchors, old anchors go when no leaf needs them |
 //! | [`publisher`] | root CA of the API server as ConfigMaps and as a ClusterTrustBundle; trust anchors of signers |
 //! | [`bundles`] | Bundles of trust-manager |
@@ -61,6 +62,7 @@ mod options;
 mod pending_requests;
 pub mod pkcs11;
 pub mod publisher;
+mod revocation;
 mod rotation;
 mod service_accounts;
 pub mod signers;
@@ -85,6 +87,7 @@ use api_catalog::ApiCatalog;
 use ledger::{Ledger, LedgerTask};
 use metrics::{ACCOUNTS, AGGREGATION, GARBAGE, NAMESPACES, NODE_LIFECYCLE, UNSCHEDULED};
 use publisher::anchors::RolloutTiming;
+use revocation::{CERTIFICATE_REVOCATIONS, RevocationContext};
 use signers::config::SignersConfig;
 use signers::objects::SignerSources;
 use signers::rollout::PublicationState;
@@ -161,6 +164,7 @@ async fn run_controllers(
     controllers.spawn_csr_controllers();
     controllers.spawn_pod_request_controllers();
     controllers.spawn_bundle_controller();
+    controllers.spawn_revocation_controller();
     while controllers.tasks.join_next().await.is_some() {}
     std::future::pending().await
 }
@@ -465,6 +469,25 @@ impl ControllerSet {
                 bundles::run(to, resource, settings, clock, metrics.clone())
             };
             run_while_served(client, TRUST_MANAGER_BUNDLES, name, start, || {})
+        });
+    }
+
+    /// Records revocations and signs lists if there is a signer.
+    fn spawn_revocation_controller(&mut self) {
+        let signs = self.is_enabled(ControllerName::Sign);
+        let built_in = if signs { self.options.built_in.clone() } else { Vec::new() };
+        let has_signers = !built_in.is_empty() || self.is_enabled(ControllerName::CustomSigners);
+        if !self.is_enabled(ControllerName::Revocations) || !has_signers {
+            return;
+        }
+        let (custom, ledger) = (self.signers.set.clone(), self.ledger.clone());
+        let (clock, metrics) = (self.options.clock.clone(), self.metrics.clone());
+        let context = RevocationContext { built_in, custom, ledger, clock, metrics };
+        let name = ControllerName::Revocations.name();
+        self.spawn(name, move |client, _| {
+            let (to, context) = (client.clone(), context.clone());
+            let start = move |resource| revocation::run(to.clone(), resource, context.clone());
+            run_while_served(client, CERTIFICATE_REVOCATIONS, name, start, || {})
         });
     }
 }

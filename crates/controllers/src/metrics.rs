@@ -12,10 +12,11 @@ use crate::csr_signer::SignerMetrics;
 use crate::election::ElectionMetrics;
 use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
+use crate::revocation::CrlMetrics;
 use crate::rotation::RotationMetrics;
 use crate::signers::SignerStatistics;
+use crate::signers::objects::SignerObjectMetrics;
 
-/// Queue of the garbage collector.
 pub(crate) const GARBAGE: &str = "garbage_collector_attempt_to_delete";
 /// Queue of namespaces that are being deleted.
 pub(crate) const NAMESPACES: &str = "namespace";
@@ -44,8 +45,14 @@ pub(crate) const BUNDLES: &str = "bundles";
 pub(crate) const ROTATIONS: &str = "ca_rotations";
 /// Watch of Signer objects, which has no queue of its own.
 pub(crate) const SIGNERS: &str = "signers";
+/// Queue of revocations that are not in the ledger.
+pub(crate) const REVOCATIONS: &str = "certificate_revocations";
+/// Queue of authorities whose revocation list is due.
+pub(crate) const CRLS: &str = "certificate_revocation_lists";
+/// Queue of ConfigMaps with revocation lists.
+pub(crate) const CRL_CONFIG_MAPS: &str = "certificate_revocation_list_configmaps";
 
-const QUEUES: [&str; 16] = [
+const QUEUES: [&str; 19] = [
     GARBAGE,
     NAMESPACES,
     ACCOUNTS,
@@ -62,6 +69,9 @@ const QUEUES: [&str; 16] = [
     BUNDLES,
     ROTATIONS,
     SIGNERS,
+    REVOCATIONS,
+    CRLS,
+    CRL_CONFIG_MAPS,
 ];
 
 /// Metric families of all controllers in a process.
@@ -76,9 +86,11 @@ pub struct MetricFamilies {
     pub(crate) bundles: BundleMetrics,
     pub(crate) elections: ElectionMetrics,
     pub(crate) ledger: LedgerMetrics,
+    pub(crate) crl: CrlMetrics,
+    pub(crate) signer_objects: SignerObjectMetrics,
     pub(crate) rotations: RotationMetrics,
     /// Numbers about signers for their status, which are not exposed here.
-    pub statistics: SignerStatistics,
+    pub statistics: Arc<SignerStatistics>,
 }
 
 /// Label of metrics that exist once per signer.
@@ -115,7 +127,9 @@ impl MetricFamilies {
             elections: ElectionMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
             rotations: RotationMetrics::register(registry),
-            statistics: SignerStatistics::default(),
+            crl: CrlMetrics::register(registry),
+            signer_objects: SignerObjectMetrics::register(registry),
+            statistics: Arc::default(),
         })
     }
 
@@ -145,6 +159,7 @@ mod tests {
             syncs.observe(200, std::time::Duration::ZERO);
         }
         families.bundles.set_targets("roots", 1, 0);
+        families.crl.set_list("a.b/c", "0a", time::OffsetDateTime::UNIX_EPOCH, 0);
         families.elections.lease("windlass-controllers");
         let text = registry.encode();
         let mut known = std::collections::BTreeSet::new();
@@ -170,6 +185,7 @@ mod tests {
         }
         for family in [
             "windlass_signer_ca_expiration_seconds",
+            "windlass_signer_ca_lifetime_seconds",
             "windlass_signer_ca_degraded",
             "windlass_signer_ca_pending",
             "windlass_signer_bundle_conflict",
@@ -182,6 +198,11 @@ mod tests {
             "leader_election_slowpath_total",
             "windlass_ledger_available",
             "windlass_ledger_write_duration_seconds",
+            "windlass_crl_next_update_timestamp_seconds",
+            "windlass_crl_revoked_certificates",
+            "windlass_crl_sign_failures_total",
+            "windlass_ledger_certificates_expiring",
+            "windlass_signer_ready",
         ] {
             assert!(known.contains(family), "{family} in\n{text}");
         }

@@ -4,7 +4,6 @@ use std::fmt;
 
 use kube::{Resource, ResourceExt as _};
 
-/// Namespace and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NamespacedName {
     /// Namespace of the object; empty for cluster-scoped objects.
@@ -14,7 +13,6 @@ pub struct NamespacedName {
 }
 
 impl NamespacedName {
-    /// Returns namespace and name of an object.
     pub fn from_object(object: &impl Resource) -> NamespacedName {
         NamespacedName { namespace: object.namespace().unwrap_or_default(), name: object.name_any() }
     }

@@ -121,13 +121,15 @@ pub enum ControllerName {
     TrustBundle,
     /// Syncs trust-manager Bundles into their target namespaces.
     Bundles,
+    /// Records revocations and publishes certificate revocation lists.
+    Revocations,
     /// Rotates the CAs of custom signers; without it, new CAs sign after a timeout at the latest.
     CaRotation,
 }
 
 impl ControllerName {
     /// All controllers, in the order in which they are documented.
-    pub const ALL: [ControllerName; 15] = [
+    pub const ALL: [ControllerName; 16] = [
         ControllerName::Accounts,
         ControllerName::Aggregation,
         ControllerName::Namespaces,
@@ -142,6 +144,7 @@ impl ControllerName {
         ControllerName::RootCa,
         ControllerName::TrustBundle,
         ControllerName::Bundles,
+        ControllerName::Revocations,
         ControllerName::CaRotation,
     ];
 
@@ -162,6 +165,7 @@ impl ControllerName {
             ControllerName::RootCa => "root-ca-certificate-publisher-controller",
             ControllerName::TrustBundle => "kube-apiserver-serving-clustertrustbundle-publisher-controller",
             ControllerName::Bundles => "bundle-controller",
+            ControllerName::Revocations => "certificate-revocation-controller",
             ControllerName::CaRotation => "ca-rotation-controller",
         }
     }
@@ -183,7 +187,8 @@ impl ControllerName {
             ControllerName::CleanPodRequests
             | ControllerName::CustomSigners
             | ControllerName::CaRotation
-            | ControllerName::TrustBundle => None,
+            | ControllerName::TrustBundle
+            | ControllerName::Revocations => None,
         }
     }
 

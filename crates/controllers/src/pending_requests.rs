@@ -156,7 +156,6 @@ impl<K: Eq + Hash, O> PendingState<K, O> {
     }
 }
 
-/// Selects the requests that are watched.
 pub struct RequestWatch<'a, O> {
     /// API whose objects are watched.
     pub api: Api<O>,

@@ -36,7 +36,7 @@ pub use file::SignerSettings;
 pub(crate) use file::SignersFile;
 pub use set::SignerList;
 pub(crate) use set::{SignerSet, restart_on_change, watch_authorities};
-pub use statistics::{AuthorityStatistics, SignerStatistics};
+pub use statistics::{AuthorityStatistics, ListState, SignerStatistics};
 
 /// Default namespace of the Secrets with the CAs of signers.
 pub const SIGNER_NAMESPACE: &str = "windlass-system";

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use crate::chain::LedgerChain;
 use crate::identity::{AuthorityId, ObjectUid, SerialNumber, sha256};
 use crate::record::{EntryPosition, IssuanceRecord, LedgerEntry, RevocationReason, RevocationRecord};
+use crate::retention::RETENTION;
 use crate::segment::SegmentHeader;
 
 use interner::{HashIndex, Interner};
@@ -53,6 +54,8 @@ pub struct RevocationInfo {
     pub reason: RevocationReason,
     /// Time of the revocation in seconds since 1970.
     pub time: i64,
+    /// When the certificate expires, in seconds since 1970.
+    pub not_after: i64,
 }
 
 /// No certificate: numbers stay far below it.
@@ -218,7 +221,8 @@ impl CertificateIndex {
 
     fn add_revocation(&mut self, record: &RevocationRecord) {
         let key = (record.authority.clone(), record.serial);
-        let info = RevocationInfo { reason: record.reason, time: record.time };
+        let RevocationRecord { reason, time, not_after, .. } = *record;
+        let info = RevocationInfo { reason, time, not_after };
         // Chains are read in any order; the latest entry counts.
         if self.revocations.get(&key).is_none_or(|known| known.time <= info.time) {
             self.revocations.insert(key, info);
@@ -325,6 +329,17 @@ impl CertificateIndex {
         self.record(number).map(|record| CertificateView::new(self, record))
     }
 
+    /// Returns the latest revocation of a certificate, which is its withdrawal if the reason is
+    /// [`RevocationReason::RemoveFromCrl`]. The certificate need not have a record.
+    pub fn revocation(&self, authority: &AuthorityId, serial: SerialNumber) -> Option<RevocationInfo> {
+        self.revocations.get(&(authority.clone(), serial)).copied()
+    }
+
+    /// Lists the latest revocation of every certificate, in no particular order, withdrawals included.
+    pub fn revocations(&self) -> impl Iterator<Item = (&AuthorityId, SerialNumber, RevocationInfo)> {
+        self.revocations.iter().map(|((authority, serial), info)| (authority, *serial, *info))
+    }
+
     /// Removes the certificates that have expired before `now`; they still count as issued. For processes that run long.
     /// A certificate that outlives the one that superseded it counts as outstanding from then on.
     pub fn remove_expired(&mut self, now: i64) {
@@ -342,7 +357,9 @@ impl CertificateIndex {
         }
         rest.early = std::mem::take(&mut self.early);
         let revocations = std::mem::take(&mut self.revocations).into_iter();
-        rest.revocations = revocations.filter(|((id, serial), _)| rest.find(id, *serial).is_some()).collect();
+        // Not those whose certificate has a record: one that was issued before there was a ledger has none.
+        let is_retained = |info: &RevocationInfo| info.not_after.saturating_add(RETENTION) >= now;
+        rest.revocations = revocations.filter(|(_, info)| is_retained(info)).collect();
         rest.shrink_to_fit();
         *self = rest;
     }

@@ -19,6 +19,7 @@ use crate::bootstrap::{BootstrapCredentials, BootstrapOutcome, InitialCredential
 use crate::cert_store::{CertStore, CertStoreError};
 use crate::client_switch::ClientSwitch;
 use crate::clock::{self, Clock};
+use crate::credential_monitor::CredentialMonitor;
 use crate::events;
 use crate::exposure;
 use crate::feature_gates::FeatureGates;
@@ -169,6 +170,7 @@ pub async fn run(mut options: AgentOptions, shutdown: watch::Receiver<bool>) -> 
 struct NodeAgent {
     options: AgentOptions,
     boot: BootstrapCredentials,
+    monitor: Arc<CredentialMonitor>,
     client: Arc<NodeCertificateManager>,
     serving: Option<Arc<NodeCertificateManager>>,
     templates: watch::Sender<Option<CertificateTemplate>>,
@@ -183,11 +185,15 @@ impl NodeAgent {
         let store = |purpose: CertificatePurpose| {
             CertStore::new(&options.cert_dir, purpose.prefix(), options.files.clone())
         };
+        let volumes = VolumeRuntime::new(&options);
+        let monitor = CredentialMonitor::new(options.clock.clone());
         let setup = |purpose, templates, clients| NodeCertificateConfig {
             purpose,
             store: store(purpose),
             templates,
             clients,
+            rejections: monitor.rejections(),
+            bundles: volumes.bundles(),
             clock: options.clock.clone(),
             random: options.random.clone(),
             pace: options.pace,
@@ -198,7 +204,7 @@ impl NodeAgent {
         let now = (options.clock)().wall;
         let BootstrapOutcome { source, loaded } = boot.prepare(now);
         log_initial_credential(source);
-        let access = ClientSwitch::new(boot.clone(), options.clock.clone());
+        let access = ClientSwitch::new(boot.clone(), options.clock.clone(), monitor.clone());
         let clients = access.clients();
         let (_, template) = watch::channel(Some(CertificateTemplate::client(&options.node_name)));
         let client = setup(CertificatePurpose::Client, template, clients.clone());
@@ -212,11 +218,12 @@ impl NodeAgent {
         });
         Self {
             boot,
+            monitor,
             client,
             serving,
             templates,
             registration: watch::Sender::default(),
-            volumes: VolumeRuntime::new(&options),
+            volumes,
             tasks: JoinSet::new(),
             options,
         }
@@ -300,14 +307,17 @@ impl NodeAgent {
         notices: tokio::sync::broadcast::Receiver<crate::node_certificates::RotationNotice>,
     ) -> Result<(), RunError> {
         let failed = |error: kube::Error| RunError::Server(describe(&error));
-        let client = crate::client::connect(config, self.client.current()).map_err(failed)?;
+        let client = crate::client::connect(config, self.client.current(), self.monitor.clone());
+        let client = client.map_err(failed)?;
+        let probe = self.monitor.clone().probe(client.clone());
+        self.tasks.spawn(async { match probe.await {} });
         let (node, clock) = (&self.options.node_name, &self.options.clock);
-        let tell = |purpose, notices| {
+        let report_notices = |purpose, notices| {
             events::record_notices(client.clone(), node.clone(), purpose, notices, clock.clone())
         };
-        self.tasks.spawn(tell(CertificatePurpose::Client, notices));
+        self.tasks.spawn(report_notices(CertificatePurpose::Client, notices));
         if let Some(serving) = &self.serving {
-            self.tasks.spawn(tell(CertificatePurpose::Serving, serving.notices()));
+            self.tasks.spawn(report_notices(CertificatePurpose::Serving, serving.notices()));
         }
         let url = &config.cluster_url;
         let port = url.port_u16().unwrap_or(443);
@@ -416,6 +426,9 @@ fn readiness(
         None => return Err(format!("no client certificate: {}", failure_message(client))),
         Some(held) if held.expires < now => {
             return Err(format!("the client certificate has expired: {}", failure_message(client)));
+        }
+        Some(held) if held.rejected_since.is_some() => {
+            return Err(format!("the server rejects the client certificate: {}", failure_message(client)));
         }
         Some(_) => {}
     }

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::TryFutureExt as _;
-use futures::future::MapErr;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use tower::{BoxError, Service};
 use windlass_runtime::client_error::name_server;
 
+use crate::credential_monitor::CredentialMonitor;
 use crate::key_pair::CertificateKeyPair;
 use crate::tls_resolver::{CurrentKeyPair, TlsCertResolver, is_same_key_pair};
 
@@ -38,12 +39,16 @@ const CONNECT: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// Creates a client for the server of `config` with the current certificate and no other
-/// credential.
-pub fn connect(config: &Config, current: CurrentKeyPair) -> kube::Result<Client> {
+/// credential. The monitor learns from every response whether the certificate is accepted.
+pub fn connect(
+    config: &Config,
+    current: CurrentKeyPair,
+    monitor: Arc<CredentialMonitor>,
+) -> kube::Result<Client> {
     let mut config = config.clone();
     config.auth_info = AuthInfo::default();
     let pools = ConnectionPools::new(connector(&config, current.clone())?, current);
-    let service = ClientService { pools: Arc::new(pools) };
+    let service = ClientService { pools: Arc::new(pools), monitor };
     tokio::spawn(watch_certificate(Arc::downgrade(&service.pools)));
     let builder = ClientBuilder::new(service, config.default_namespace.clone());
     let builder = name_server(builder, &config.cluster_url);
@@ -98,8 +103,8 @@ impl ConnectionPools {
         Self { connector, current, pool }
     }
 
-    /// Returns a client whose connections use the current certificate.
-    fn http(&self) -> HttpClient {
+    /// Returns a client whose connections use the current certificate, and that certificate.
+    fn http(&self) -> (HttpClient, Option<Arc<CertificateKeyPair>>) {
         let identity = self.current.borrow().clone();
         let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_same_key_pair(pool.identity.as_ref(), identity.as_ref()) {
@@ -111,7 +116,7 @@ impl ConnectionPools {
                 tokio::time::sleep(GRACE).await;
             });
         }
-        pool.http.clone()
+        (pool.http.clone(), pool.identity.clone())
     }
 }
 
@@ -155,19 +160,32 @@ impl Executor<ConnectionTask> for ConnectionExecutor {
 
 struct ClientService {
     pools: Arc<ConnectionPools>,
+    monitor: Arc<CredentialMonitor>,
 }
 
 impl Service<Request<Body>> for ClientService {
     type Response = Response<Incoming>;
     type Error = BoxError;
-    type Future = MapErr<legacy::ResponseFuture, fn(legacy::Error) -> BoxError>;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        self.pools.http().request(request).map_err(BoxError::from)
+        let (http, identity) = self.pools.http();
+        let (monitor, current) = (self.monitor.clone(), self.pools.current.clone());
+        async move {
+            let response = http.request(request).await?;
+            // A response to an earlier certificate says nothing about the current one.
+            if let Some(identity) = identity
+                && is_same_key_pair(Some(&identity), current.borrow().as_ref())
+            {
+                monitor.observe(&identity, response.status());
+            }
+            Ok(response)
+        }
+        .boxed()
     }
 }
 

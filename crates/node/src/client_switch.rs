@@ -8,6 +8,7 @@ use kube::Client;
 use crate::bootstrap::BootstrapCredentials;
 use crate::client;
 use crate::clock::Clock;
+use crate::credential_monitor::CredentialMonitor;
 use crate::node_certificates::{ClientFactory, RequesterCredential};
 use crate::tls_resolver::CurrentKeyPair;
 use windlass_runtime::client_error::describe;
@@ -17,14 +18,15 @@ use windlass_runtime::client_error::describe;
 pub struct ClientSwitch {
     boot: BootstrapCredentials,
     clock: Clock,
+    monitor: Arc<CredentialMonitor>,
     /// Set once the certificate manager exists, which itself needs this switch.
     current: OnceLock<CurrentKeyPair>,
 }
 
 impl ClientSwitch {
     /// Creates the switch; it reads credentials from the files that `boot` names.
-    pub fn new(boot: BootstrapCredentials, clock: Clock) -> Arc<Self> {
-        Arc::new(Self { boot, clock, current: OnceLock::new() })
+    pub fn new(boot: BootstrapCredentials, clock: Clock, monitor: Arc<CredentialMonitor>) -> Arc<Self> {
+        Arc::new(Self { boot, clock, monitor, current: OnceLock::new() })
     }
 
     /// Sets the certificate with which the node authenticates.
@@ -51,6 +53,6 @@ impl ClientSwitch {
     async fn node_client(&self) -> Result<Client, String> {
         let current = self.current.get().cloned().ok_or("the node has no certificate")?;
         let config = self.boot.cluster().await?;
-        client::connect(&config, current).map_err(|error| describe(&error))
+        client::connect(&config, current, self.monitor.clone()).map_err(|error| describe(&error))
     }
 }

@@ -133,7 +133,6 @@ impl SurvivalFixture {
         assert!(good || self.scenario != SurvivalScenario::Rotation, "{what}: nothing to use");
     }
 
-    /// Checks the state at the end.
     fn check_end(&self, what: &str) {
         let store = self.node.store(FileSystem::default());
         let current = CertificateKeyPair::from_pem(&fs::read(store.current_path()).unwrap()).unwrap();

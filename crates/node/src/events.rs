@@ -48,6 +48,13 @@ fn event_from_notice(purpose: CertificatePurpose, notice: &RotationNotice) -> Ne
             let note = format!("stored a new {which}, valid until {time}");
             NewEvent::normal(RENEWING, "CertificateStored", note)
         }
+        RotationNotice::Replaced { serial } => {
+            let note = format!(
+                "the server rejected the {which} with serial number {serial}, which may be revoked; \
+                 replaced it with the bootstrap credential"
+            );
+            NewEvent::warning(RENEWING, "CertificateReplaced", note)
+        }
         RotationNotice::Failed(failure) => {
             let note = format!("cannot renew the {which}: {}", failure.message);
             NewEvent::warning(RENEWING, failure.cause.reason(), note)
@@ -73,6 +80,14 @@ mod tests {
                 "Normal",
                 "CertificateStored",
                 "stored a new client certificate, valid until 2026-03-01T12:00:00Z".to_owned(),
+            ),
+            (
+                RotationNotice::Replaced { serial: "0a1b".into() },
+                "Warning",
+                "CertificateReplaced",
+                "the server rejected the client certificate with serial number 0a1b, which may be revoked; \
+                 replaced it with the bootstrap credential"
+                    .to_owned(),
             ),
             (
                 trouble("x was denied".into()),

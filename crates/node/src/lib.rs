@@ -20,7 +20,7 @@
 //! | module | holds |
 //! |---|---|
 //! | [`agent`] | options, start and shutdown of an agent |
-//! | [`bootstrap`], [`client`], `client_switch` | the first credential and the kubeconfig; the API client with the current certificate |
+//! | [`bootstrap`], [`client`], `client_switch`, [`credential_monitor`] | the first credential and the kubeconfig; the API client with the current certificate, and whether the server accepts it |
 //! | [`node_certificates`], [`cert_store`], [`key_pair`], [`template`], [`csr`] | client and serving certificate: renewal, files in kubelet's layout, what is requested, and the requests |
 //! | `renewal` | renewal times and retries, shared with volume certificates |
 //! | [`tls_resolver`], [`serving`] | TLS with the current certificate; the server for health and metrics |
@@ -30,6 +30,7 @@
 //! | [`volume_certificates`] | keys and certificates in volumes |
 //! | [`volume_manager`] | keeps all volumes up to date |
 //! | [`projections`] | volumes of the host, from a file, and notifications of applications |
+//! | [`read_observer`] | whether applications opened trust-anchor files after their last change |
 //! | [`trust`] | NodeTrust: which trust anchors the volumes hold |
 //! | [`metrics`], [`status_file`] | the state of the agent, for Prometheus and for `windlass node status` |
 //! | [`exposure`], [`limits`], [`feature_gates`], [`clock`] | access of other users, limits, feature gates, time |
@@ -43,6 +44,7 @@ pub mod cert_store;
 pub mod client;
 mod client_switch;
 pub mod clock;
+pub mod credential_monitor;
 pub mod csr;
 pub mod events;
 pub mod exposure;
@@ -53,6 +55,7 @@ pub mod metrics;
 pub mod node_certificates;
 pub mod node_status;
 pub mod projections;
+pub mod read_observer;
 mod renewal;
 pub mod serving;
 pub mod sources;

@@ -180,6 +180,12 @@ fn register_errors(registry: &MetricsRegistry, sources: &SourcesSlot) {
             slot.scrape_certificate(purpose, |report, _| Some(report.errors))
         });
     }
+    let (slot, name) = (sources.clone(), "windlass_node_certificate_rejections");
+    let help =
+        "Unexpired client certificates that the server rejected, so that the agent requested another one";
+    registry.register_scraped_counter(name, help, move || {
+        slot.scrape_certificate(CertificatePurpose::Client, |report, _| Some(report.rejections))
+    });
     let (slot, name) = (sources.clone(), "windlass_node_certificate_errors");
     let help = "1 while a certificate cannot be renewed, by reason";
     registry.register_scraped_gauge(name, help, move || {

@@ -18,9 +18,12 @@ use windlass_pki::{PrivateKey, PublicKey, parse_certificate_blocks};
 
 use crate::cert_store::{CertStore, CertStoreError, LoadedKeyPair};
 use crate::clock::{self, Clock};
+use crate::credential_monitor::RejectionReceiver;
 use crate::csr::{self, CsrOutcome, CsrSubmitError, PATIENCE};
 use crate::key_pair::{CertificateKeyPair, KeyPairError};
+use crate::sources::bundles::BundleView;
 use crate::template::{CertificatePurpose, CertificateTemplate};
+use crate::volume::tainted_authority::{TaintedAuthorities, renewal_of};
 use windlass_runtime::durable::DiskError;
 
 use state_machine::{RotationAction, RotationEvent, RotationKey, RotationStateMachine};
@@ -50,6 +53,10 @@ pub struct NodeCertificateConfig {
     pub templates: watch::Receiver<Option<CertificateTemplate>>,
     /// Creates API clients for the node's or the bootstrap credential.
     pub clients: ClientFactory,
+    /// Whether the server rejects the client certificate; not used for serving certificates.
+    pub rejections: RejectionReceiver,
+    /// ClusterTrustBundles, which say which authorities of the signer are tainted.
+    pub bundles: watch::Receiver<Arc<BundleView>>,
     /// Source of wall-clock time for rotation and monotonic time for retries.
     pub clock: Clock,
     /// Random numbers that spread the requests of nodes started together.
@@ -129,7 +136,9 @@ impl NodeCertificateManager {
         let machine = self.machine.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(machine) = machine else { return };
         let (progress, job_events) = mpsc::unbounded_channel();
-        let mut driver = NodeCertificateDriver { manager: self, machine, job: None, progress, job_events };
+        let judged = None;
+        let mut driver =
+            NodeCertificateDriver { manager: self, machine, job: None, progress, job_events, judged };
         tokio::select! {
             () = driver.drive() => {}
             _ = shutdown.wait_for(|down| *down) => {}
@@ -148,6 +157,8 @@ struct NodeCertificateDriver<'a> {
     /// Receives the progress of the job.
     progress: mpsc::UnboundedSender<RotationEvent>,
     job_events: mpsc::UnboundedReceiver<RotationEvent>,
+    /// The certificate and the tainted authorities that were checked last.
+    judged: Option<(Arc<CertificateKeyPair>, TaintedAuthorities)>,
 }
 
 impl NodeCertificateDriver<'_> {
@@ -156,8 +167,13 @@ impl NodeCertificateDriver<'_> {
         let first = templates.borrow_and_update().clone();
         self.step(RotationEvent::Template(first));
         self.step(RotationEvent::Tick);
+        let mut rejections = self.manager.setup.rejections.clone();
+        let mut bundles = self.manager.setup.bundles.clone();
+        let mut has_bundles = true;
         let mut has_templates = true;
+        let mut has_rejections = self.manager.setup.purpose == CertificatePurpose::Client;
         loop {
+            self.check_authority();
             let pause = self.machine.idle_for((self.manager.setup.clock)());
             let event = tokio::select! {
                 // Progress of a job is handled before its result.
@@ -171,10 +187,38 @@ impl NodeCertificateDriver<'_> {
                     has_templates = changed.is_ok();
                     RotationEvent::Template(templates.borrow_and_update().clone())
                 }
+                changed = rejections.changed(), if has_rejections => {
+                    has_rejections = changed.is_ok();
+                    RotationEvent::Rejection(rejections.borrow_and_update().clone())
+                }
+                changed = bundles.changed(), if has_bundles => {
+                    has_bundles = changed.is_ok();
+                    RotationEvent::Tick
+                }
                 () = tokio::time::sleep(pause) => RotationEvent::Tick,
             };
             self.step(event);
         }
+    }
+
+    /// Checks whether the authority of the certificate is tainted, once for each certificate and set of authorities.
+    fn check_authority(&mut self) {
+        let Some(current) = self.manager.current.borrow().clone() else { return };
+        let setup = &self.manager.setup;
+        let taints = setup.bundles.borrow().taints(setup.purpose.signer());
+        if let Some((certificate, tainted)) = &self.judged
+            && Arc::ptr_eq(certificate, &current)
+            && *tainted == taints
+        {
+            return;
+        }
+        let renewal = renewal_of(current.leaf(), &taints);
+        if let Some(at) = renewal.map(clock::text) {
+            let certificate = setup.purpose.prefix();
+            tracing::info!(certificate, at, "certificate was issued by a tainted authority; renewing it");
+        }
+        self.judged = Some((current, taints));
+        self.step(RotationEvent::Tainted(renewal));
     }
 
     fn step(&mut self, event: RotationEvent) {
@@ -228,6 +272,9 @@ fn log(purpose: CertificatePurpose, notice: &RotationNotice) {
         RotationNotice::Stored { expires, .. } => {
             let expires = clock::text(*expires);
             tracing::info!(certificate, expires, "stored a new certificate");
+        }
+        RotationNotice::Replaced { serial } => {
+            tracing::warn!(certificate, serial, "replaced the certificate that the server rejected");
         }
         RotationNotice::Failed(trouble) => {
             let reason = trouble.cause.reason();

@@ -1,9 +1,11 @@
 //! The Node object on the server: its status, and a heartbeat every ten seconds.
 //!
-//! If a kubelet reports for the node, nothing is written about it, and its addresses are read.
+//! The Node is watched, so that a change by somebody else is answered at once (`observed`). If a kubelet reports for the
+//! node, nothing is written about it, and its addresses are read.
 
 pub mod address;
 pub mod object;
+mod observed;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -11,30 +13,36 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client, Error};
 use time::OffsetDateTime;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::clock::{Clock, ClockReading};
 use crate::csr::PATIENCE;
 use crate::node_certificates::RandomSource;
 use crate::template::CertificateTemplate;
 use windlass_runtime::client_error::describe;
+use windlass_runtime::watch::ObjectWatch;
 
 use object::{HostInfo, is_ready, is_reported_by_kubelet, serving_template};
+use observed::ObservedNode;
 
 /// Namespace of the node leases that hold heartbeats.
 const LEASES: &str = "kube-node-lease";
 /// Interval between heartbeats of the node.
 const BEAT: Duration = Duration::from_secs(10);
-/// Retry delay of the first heartbeat.
+/// Retry delay of the first heartbeat, and shortest interval between two reports: others that keep changing the Node do
+/// not cause more.
 const SOON: Duration = Duration::from_secs(1);
 /// Interval of status writes without a change.
 const STATUS: Duration = Duration::from_secs(5 * 60);
-/// A gap of this length between heartbeats means that one was missed: the node may have been marked
-/// as lost, so its status is written at once.
+/// A gap of this length between heartbeats means that one was missed.
 const GAP: Duration = Duration::from_secs(15);
+/// Time after a gap in which the Node is read with every heartbeat. A host that was suspended may have a watch that is
+/// dead without knowing, and controllers mark nodes as lost with a delay.
+const DOUBT: Duration = Duration::from_secs(3 * 60);
 
 /// State of the Node object on the server.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -76,20 +84,23 @@ pub struct NodeRegistrar {
 impl NodeRegistrar {
     /// Registers the node and sends heartbeats until dropped.
     pub async fn run(mut self) {
+        let mut watch = self.watch_node();
+        let mut observed = ObservedNode::default();
         let (mut lease, mut written) = (None, None::<Instant>);
-        let (mut pause, mut last, mut doubt) = (SOON, None::<ClockReading>, false);
+        let (mut pause, mut last, mut doubt) = (SOON, None::<ClockReading>, None::<Instant>);
         loop {
             let moved = self.refresh_addresses().await;
             let due = written.is_none_or(|at| at.elapsed() >= STATUS);
-            doubt |= last.is_some_and(|last| elapsed(last, (self.clock)()) >= GAP);
-            let mut fresh = due || moved;
-            if doubt
-                && !fresh
-                && let Ok(ready) = self.is_ready().await
-            {
-                (doubt, fresh) = (false, !ready);
+            if last.is_some_and(|last| elapsed(last, (self.clock)()) >= GAP) {
+                doubt = Some(Instant::now());
+            }
+            let mut fresh = due || moved || self.requires_report(observed);
+            if !fresh && doubt.is_some_and(|since| since.elapsed() < DOUBT) {
+                fresh = self.is_ready().await.is_ok_and(|ready| !ready);
             }
             if fresh {
+                // What is known of the Node is older than the report.
+                observed = ObservedNode::Unknown;
                 written = self.record_outcome(self.report().await).then(Instant::now);
             }
             if written.is_some() && !self.registration.borrow().kubelet {
@@ -103,7 +114,36 @@ impl NodeRegistrar {
             } else {
                 pause = if written.is_some() { BEAT } else { (pause * 2).min(BEAT) };
             }
-            tokio::time::sleep(pause.mul_f64(1.0 + 0.04 * (self.random)())).await;
+            let beat = tokio::time::sleep(pause.mul_f64(1.0 + 0.04 * (self.random)()));
+            let earliest = Instant::now() + SOON;
+            tokio::select! {
+                () = beat => {}
+                () = self.wait_until_changed(&mut watch, &mut observed) => sleep_until(earliest).await,
+            }
+        }
+    }
+
+    fn watch_node(&self) -> ObjectWatch<Node> {
+        let selector = format!("metadata.name={}", self.host.name);
+        ObjectWatch::with_fields(Api::all(self.client.clone()), Some(&selector))
+    }
+
+    fn requires_report(&self, observed: ObservedNode) -> bool {
+        observed.requires_report(self.registration.borrow().kubelet)
+    }
+
+    /// Waits until somebody else changed the Node so that it must be reported again. Errors are those of the heartbeat
+    /// as well, which reports them.
+    async fn wait_until_changed(&self, watch: &mut ObjectWatch<Node>, observed: &mut ObservedNode) {
+        loop {
+            if let Ok(event) = watch.next().await {
+                observed.observe(&event);
+                // A list that has begun says nothing yet.
+                let is_listing = matches!(event, Event::Init | Event::InitApply(_));
+                if !is_listing && self.requires_report(*observed) {
+                    return;
+                }
+            }
         }
     }
 
@@ -133,6 +173,8 @@ impl NodeRegistrar {
         let name = &self.host.name;
         let mut found = match call_api(nodes.get_opt(name)).await? {
             Some(found) => found,
+            // The kubelet registers it again, without the taint that keeps pods away.
+            None if self.registration.borrow().kubelet => return Ok(()),
             None => {
                 tracing::info!(node = name, "registering the node");
                 call_api(nodes.create(&PostParams::default(), &self.host.node())).await?

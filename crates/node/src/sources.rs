@@ -3,6 +3,7 @@
 //! - [`pods`]: the pods of this node.
 //! - [`bundles`]: all ClusterTrustBundles.
 //! - [`objects`]: the ConfigMaps and Secrets that volumes reference.
+//! - [`revocation_lists`]: all CertificateRevocationLists.
 //! - [`tokens`]: service account tokens.
 //!
 //! A [`SourceChange`] tells the volume manager what has changed.
@@ -10,6 +11,7 @@
 pub mod bundles;
 pub mod objects;
 pub mod pods;
+pub mod revocation_lists;
 pub mod tokens;
 
 use std::future::Future;
@@ -31,7 +33,6 @@ pub enum SourceChange {
 /// Sends changes to the volume manager; the channel is unbounded.
 pub type ChangeSender = mpsc::UnboundedSender<SourceChange>;
 
-/// A task that is aborted on drop.
 struct AbortOnDrop(AbortHandle);
 
 impl AbortOnDrop {

@@ -163,6 +163,9 @@ pub struct CurrentCertificateStatus {
     /// When the next certificate will be requested.
     #[serde(with = "time::serde::rfc3339")]
     pub renewal_time: OffsetDateTime,
+    /// When the server first rejected the certificate; `None` while it accepts it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "time::serde::rfc3339::option")]
+    pub rejection_time: Option<OffsetDateTime>,
     /// Required names that the certificate lacks, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub missing_names: Option<String>,
@@ -266,6 +269,7 @@ impl CurrentCertificateStatus {
             not_before: held.not_before,
             not_after: held.expires,
             renewal_time: held.rotate_at,
+            rejection_time: held.rejected_since,
             missing_names: held.lacking.clone(),
         }
     }

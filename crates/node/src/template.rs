@@ -102,7 +102,6 @@ impl CertificateTemplate {
         (!lacking.is_empty()).then(|| lacking.join(", "))
     }
 
-    /// Returns the subject of a request.
     pub(crate) fn subject(&self) -> IssuedSubject {
         let organizations = self.organizations.iter().map(String::as_str).collect::<Vec<_>>();
         IssuedSubject::new(&self.common_name, &organizations)

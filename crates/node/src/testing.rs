@@ -4,14 +4,15 @@ pub mod node;
 mod reports;
 pub mod tls;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use time::OffsetDateTime;
 use tokio::sync::Notify;
-use windlass_pki::PrivateKey;
+use windlass_pki::{CrlTemplate, PrivateKey};
 
 use crate::key_pair::CertificateKeyPair;
 use windlass_runtime::durable::{DiskOperation, FileSystem};
@@ -35,7 +36,18 @@ pub fn client_identity(from: OffsetDateTime) -> CertificateKeyPair {
     CertificateFixture::client(from).identity(PrivateKey::generate().unwrap())
 }
 
-/// A disk that fails at one operation.
+/// Returns an empty CRL with this number as DER; the same bytes for the same number.
+pub fn revocation_list(number: u64) -> Vec<u8> {
+    static LISTS: Mutex<BTreeMap<u64, Vec<u8>>> = Mutex::new(BTreeMap::new());
+    let mut lists = LISTS.lock().unwrap();
+    let sign = || {
+        let next_update = START + time::Duration::DAY;
+        let template = CrlTemplate { number, this_update: START, next_update, revoked: &[] };
+        AUTHORITY.sign_crl(&template).unwrap().der().to_vec()
+    };
+    lists.entry(number).or_insert_with(sign).clone()
+}
+
 pub struct FailingDisk {
     done: AtomicUsize,
     at: usize,

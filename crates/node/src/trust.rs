@@ -14,12 +14,19 @@ use kube::Client;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
+use crate::read_observer::ReadStates;
 use crate::volume_manager::report::VolumeReports;
 
 use reporter::NodeTrustReporter;
 
 /// Keeps the node's NodeTrust up to date with the reports, writing only when its content changes.
 /// Never returns.
-pub async fn report(client: Client, node: String, clock: Clock, reports: watch::Receiver<VolumeReports>) {
-    NodeTrustReporter::new(client, node, clock, Arc::new(rand::random::<f64>)).run(reports).await;
+pub async fn report(
+    client: Client,
+    node: String,
+    clock: Clock,
+    reports: watch::Receiver<VolumeReports>,
+    reads: watch::Receiver<ReadStates>,
+) {
+    NodeTrustReporter::new(client, node, clock, Arc::new(rand::random::<f64>)).run(reports, reads).await;
 }

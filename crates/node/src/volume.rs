@@ -7,6 +7,8 @@
 //!   in the same format.
 //! - [`trust_anchors`]: [`TrustBundleIndex`](trust_anchors::TrustBundleIndex) holds the
 //!   ClusterTrustBundles, each parsed once per change, and resolves the selections of volumes.
+//! - [`tainted_authority`]: authorities whose certificates are renewed early.
+//! - [`revocation_lists`]: the CertificateRevocationLists, by signer and authority.
 //! - [`plan`]: [`decide`](plan::decide) computes the files from a definition and
 //!   [`PlanInputs`](plan::PlanInputs), or returns why there are none. It is pure.
 //! - [`payload`], [`path`]: the files and their paths. [`id`]: volume IDs.
@@ -41,5 +43,7 @@ pub mod id;
 pub mod path;
 pub mod payload;
 pub mod plan;
+pub mod revocation_lists;
+pub mod tainted_authority;
 pub mod trust_anchors;
 pub mod writer;

@@ -46,10 +46,12 @@ use crate::metrics::volumes::VolumeMetrics;
 use crate::node_certificates::RandomSource;
 use crate::node_status::NodeRegistration;
 use crate::projections::{HostProjections, Notifier};
+use crate::read_observer::ReadObserver;
 use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
+use crate::sources::revocation_lists::RevocationListView;
 use crate::sources::tokens::TokenManager;
 use crate::volume_certificates::VolumeCertificateManager;
 use windlass_runtime::durable::FileSystem;
@@ -80,6 +82,8 @@ pub struct VolumeManager {
     pub pods: watch::Receiver<NodePods>,
     /// ClusterTrustBundles of the cluster, with the arrival time of changes.
     pub bundles: watch::Receiver<Arc<BundleView>>,
+    /// CertificateRevocationLists of the cluster, once a projection needs them.
+    pub revocation_lists: watch::Receiver<RevocationListView>,
     /// Volumes of the host, from the host projections file.
     pub projections: watch::Receiver<Arc<HostProjections>>,
     /// Whether the node is registered, and whether a kubelet manages its pods.
@@ -92,6 +96,8 @@ pub struct VolumeManager {
     pub certificates: Arc<VolumeCertificateManager>,
     /// Notifies applications when the files of a host projection change.
     pub notifier: Arc<Notifier>,
+    /// Observes whether applications read trust anchors.
+    pub reads: Arc<ReadObserver>,
     /// Changes of objects, tokens and certificates that volumes depend on.
     pub wakes: mpsc::UnboundedReceiver<SourceChange>,
     /// Counters and histograms that the manager updates.

@@ -237,7 +237,7 @@ impl Certificate {
     }
 
     /// Checks that the certificate may sign CRLs, and says why if not.
-    pub(crate) fn check_crl_signer(&self) -> Result<(), Error> {
+    pub fn check_crl_signer(&self) -> Result<(), Error> {
         if !self.extensions.is_authority {
             return Err(Error::RevocationList("its issuer is not a CA"));
         }

@@ -2,18 +2,18 @@
 //!
 //! Configuration, flags and API objects take their names and choices from here. To add a type:
 //!
-//! 1. in this file, add the variant with its names and properties, and put it into the lists
+//! 1. in this file, add the variant with its names, properties and algorithm, and put it into the lists
 //!    ([`KeyType::ALL`] and those of the places that accept it);
 //! 2. in `key.rs`, generate keys of the type and sign with them;
-//! 3. in `go_compat/key.rs`, recognize it in a `SubjectPublicKeyInfo` ([`SubjectKey::key_type`]);
-//! 4. in `go_compat/signature.rs`, verify its signatures, unless it only differs in size;
-//! 5. in `jws.rs`, verify its tokens, if service account tokens may be signed with it.
+//! 3. in `crates/api/schema/windlass.v1alpha1.schema`, add the name to the fields that accept it;
+//! 4. for a new curve or algorithm, recognize it in `go_compat/key.rs` and verify its signatures in
+//!    `go_compat/signature.rs`, and in `jws.rs` if service account tokens may be signed with it.
 //!
-//! No file outside of this crate lists key types, apart from documentation.
-//!
-//! [`SubjectKey::key_type`]: crate::SubjectKey::key_type
+//! No other file lists key types, apart from documentation.
 
 use std::fmt;
+
+use crate::{EllipticCurve, KeyAlgorithm};
 
 /// An algorithm with its key size or curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,6 +90,24 @@ impl KeyType {
     /// Parses [`Self::flag_name`]; case matters.
     pub fn from_flag_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|each| each.flag_name() == name)
+    }
+
+    /// The type of keys with this algorithm; `None` if no type is as large, or has this curve or algorithm.
+    pub(crate) const fn from_algorithm(algorithm: KeyAlgorithm) -> Option<Self> {
+        match algorithm {
+            KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(Self::Rsa2048),
+            KeyAlgorithm::Rsa { modulus_bits: 3072 } => Some(Self::Rsa3072),
+            KeyAlgorithm::Rsa { modulus_bits: 4096 } => Some(Self::Rsa4096),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P256) => Some(Self::EcdsaP256),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P384) => Some(Self::EcdsaP384),
+            KeyAlgorithm::Ecdsa(EllipticCurve::P521) => Some(Self::EcdsaP521),
+            KeyAlgorithm::Ed25519 => Some(Self::Ed25519),
+            KeyAlgorithm::Rsa { .. }
+            | KeyAlgorithm::Ecdsa(EllipticCurve::P224)
+            | KeyAlgorithm::X25519
+            | KeyAlgorithm::Dsa
+            | KeyAlgorithm::Unknown => None,
+        }
     }
 
     /// The names of some types, for messages that list them.

@@ -272,7 +272,6 @@ impl PartialBlock {
     }
 }
 
-/// Returns the label of a boundary line.
 fn boundary<'a>(line: &'a [u8], start: &str) -> Option<&'a [u8]> {
     line.strip_prefix(start.as_bytes())?.strip_suffix(DASHES.as_bytes())
 }

@@ -43,7 +43,6 @@ impl SignatureScheme {
         }
     }
 
-    /// Returns the algorithm identifier of signatures.
     pub(crate) fn identifier(self) -> AlgorithmIdentifierRef<'static> {
         let (oid, parameters) = match self {
             Self::EcdsaP256Sha256 => (ECDSA_WITH_SHA256, None),

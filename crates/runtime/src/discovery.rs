@@ -54,6 +54,14 @@ pub const SIGNERS: ApiKind =
 pub const CA_ROTATIONS: ApiKind =
     ApiKind { group: "windlass.dev", versions: &["v1alpha1"], plural: "carotations", kind: "CARotation" };
 
+/// CertificateRevocationLists: the CRLs of the authorities of signers.
+pub const CERTIFICATE_REVOCATION_LISTS: ApiKind = ApiKind {
+    group: "windlass.dev",
+    versions: &["v1alpha1"],
+    plural: "certificaterevocationlists",
+    kind: "CertificateRevocationList",
+};
+
 const fn certificates_kind(plural: &'static str, kind: &'static str) -> ApiKind {
     let versions = &["v1", "v1beta1", "v1alpha1"];
     ApiKind { group: "certificates.k8s.io", versions, plural, kind }

@@ -14,7 +14,6 @@ use crate::{UntrustedDirectory, stat};
 /// The kernel's limit of symlinks per path.
 const MAX_SYMLINKS: u32 = 40;
 
-/// A path that is being resolved.
 pub struct PathResolver {
     /// Directories traversed so far; the last is the current one. Never empty.
     way: Vec<OpenedDirectory>,

@@ -25,13 +25,11 @@ pub(crate) use object_watchers::ObjectWatcher;
 use object_watchers::ObjectWatchers;
 use window::ChangeWindow;
 
-/// The caches of all kinds.
 pub struct ResourceCaches {
     by_prefix: HashMap<String, Arc<KindCache>>,
     applied: Arc<AtomicU64>,
 }
 
-/// The cache of one kind.
 pub struct KindCache {
     /// Kind whose objects this cache holds; fixed at creation.
     pub kind: &'static Kind,
@@ -40,7 +38,6 @@ pub struct KindCache {
     last: AtomicU64,
     /// Newest revision of this kind; watchers wait on it.
     newest: watch::Sender<u64>,
-    /// Watchers of single objects of this kind.
     object_watchers: ObjectWatchers,
     /// Wakes the task that notifies the watchers.
     changed: Notify,
@@ -57,7 +54,6 @@ struct CacheState {
 
 /// A consistent view of part of a collection.
 pub struct CacheSnapshot {
-    /// Store revision of the snapshot.
     pub revision: u64,
     /// Newest revision of this kind: the snapshot is valid for all revisions from here to
     /// `revision`.
@@ -334,7 +330,6 @@ pub(crate) fn prefix(kind: &Kind) -> String {
     format!("{}/{}", if group.is_empty() { "core" } else { group }, kind.plural)
 }
 
-/// Returns the store key of an object.
 pub(crate) fn store_key(kind: &Kind, key: &str) -> String {
     format!("{}/{key}", prefix(kind))
 }

@@ -149,7 +149,7 @@ fn group(name: &str, versions: &[&str]) -> Value {
 fn resource(kind: &Kind) -> Value {
     let mut entry = json!({
         "name": kind.plural,
-        "singularName": kind.singular,
+        "singularName": kind.singular(),
         "namespaced": kind.scope == Scope::Namespaced,
         "kind": kind.name,
         "verbs": verbs(kind),
@@ -264,7 +264,7 @@ fn aggregated_resource(kind: &Kind, served: &ServedVersion) -> Value {
             Scope::Cluster => "Cluster",
             Scope::Namespaced => "Namespaced",
         },
-        "singularResource": kind.singular,
+        "singularResource": kind.singular(),
         "verbs": verbs(kind),
     });
     name_lists(&mut entry, kind);

@@ -10,6 +10,8 @@ pub struct ServerFeatureGates {
     /// `PodCertificateRequest`: pods may project certificates, and PodCertificateRequests are
     /// served.
     pub pod_certificate_request: bool,
+    /// `CertificateLedger`: serves LedgerSegments. Without them, certificates are issued without a record.
+    pub certificate_ledger: bool,
 }
 
 /// Why feature gates were rejected.
@@ -25,7 +27,8 @@ pub enum FeatureGateError {
 
 const PROJECTION: &str = "ClusterTrustBundleProjection";
 
-const KNOWN: [&str; 3] = ["ClusterTrustBundle", "ClusterTrustBundleProjection", "PodCertificateRequest"];
+const KNOWN: [&str; 4] =
+    ["ClusterTrustBundle", "ClusterTrustBundleProjection", "PodCertificateRequest", "CertificateLedger"];
 
 impl Default for ServerFeatureGates {
     fn default() -> ServerFeatureGates {
@@ -33,6 +36,7 @@ impl Default for ServerFeatureGates {
             cluster_trust_bundle: true,
             cluster_trust_bundle_projection: true,
             pod_certificate_request: true,
+            certificate_ledger: true,
         }
     }
 }
@@ -66,6 +70,7 @@ impl ServerFeatureGates {
             "ClusterTrustBundle" => self.cluster_trust_bundle = on,
             "ClusterTrustBundleProjection" => self.cluster_trust_bundle_projection = on,
             "PodCertificateRequest" => self.pod_certificate_request = on,
+            "CertificateLedger" => self.certificate_ledger = on,
             other => return Err(FeatureGateError::Unknown(other.to_owned())),
         }
         Ok(())
@@ -88,6 +93,7 @@ mod tests {
                 &[(PROJECTION, false)],
                 Ok(ServerFeatureGates { cluster_trust_bundle_projection: false, ..all }),
             ),
+            (&[("CertificateLedger", false)], Ok(ServerFeatureGates { certificate_ledger: false, ..all })),
             (
                 &[(PROJECTION, true), ("ClusterTrustBundle", false)],
                 Err(FeatureGateError::Depends(PROJECTION, "ClusterTrustBundle")),

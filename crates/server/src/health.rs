@@ -9,7 +9,6 @@ use crate::request::query::QueryParameters;
 use crate::response;
 use crate::server::Server;
 
-/// A health check and its name.
 struct HealthCheck {
     name: &'static str,
     is_healthy: fn(&Server) -> bool,

@@ -263,7 +263,6 @@ impl Drop for GaugeGuard {
 /// Labels of a metric that has one value.
 pub(crate) const UNLABELED: [(&str, &str); 0] = [];
 
-/// Registers the sizes of the caches.
 pub(crate) fn register_cache_metrics(
     registry: &MetricsRegistry,
     caches: &Arc<ResourceCaches>,

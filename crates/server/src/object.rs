@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use crate::registry::kind::{Kind, SelectableField, ServedVersion};
 
-/// One version of one object.
 #[derive(Debug)]
 pub struct Object {
     /// Revision that wrote the object: its resourceVersion.

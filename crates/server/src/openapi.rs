@@ -72,7 +72,6 @@ pub enum DocumentResponse {
 }
 
 impl OpenApiDocuments {
-    /// Prepares the documents of all kinds in a registry.
     pub fn new(registry: &KindRegistry) -> OpenApiDocuments {
         OpenApiDocuments {
             registry: KindRegistry::new(registry.kinds()),

@@ -102,10 +102,8 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use time::macros::datetime;
-    use windlass_pki::{
-        CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue,
-    };
-    use windlass_testkit::{ca_with_validity, random_serial};
+    use windlass_pki::{CertificateAuthority, KeyPurpose, PrivateKey, Validity, issue};
+    use windlass_testkit::{ca_with_validity, leaf_template};
 
     use super::*;
 
@@ -121,14 +119,12 @@ mod tests {
 
     fn peer(ca: &CertificateAuthority) -> Peer {
         let key = PrivateKey::generate().unwrap();
-        let leaf = LeafTemplate {
-            subject: Subject::new("jane", &[]).unwrap(),
-            alt_names: Vec::new(),
-            purposes: vec![KeyPurpose::ClientAuth],
-            validity: Validity::lasting(NOW, time::Duration::days(1)).unwrap(),
-            public_key: key.public_key(),
-            serial: random_serial(),
-        };
+        let leaf = leaf_template(
+            "jane",
+            &[KeyPurpose::ClientAuth],
+            Validity::lasting(NOW, time::Duration::days(1)).unwrap(),
+            &key,
+        );
         let chain = vec![issue(ca, &leaf).unwrap().into()];
         Peer::from_tls("127.0.0.1:1".parse().unwrap(), chain)
     }

@@ -155,7 +155,25 @@ fn stability(version: &str) -> (u32, u32, u32) {
 
 #[cfg(test)]
 mod tests {
+    use super::object_fields::tests::{change_refusals, refusals};
     use super::*;
+
+    #[test]
+    fn objects_are_validated() {
+        let lines = include_str!("registry/validation_cases.txt").lines();
+        let lines: Vec<_> = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        for case in lines.chunk_by(|_, next| next.starts_with("  ") || next.starts_with("was ")) {
+            let (name, new) = case[0].split_once(' ').unwrap();
+            let kind = KINDS.iter().find(|kind| kind.name == name).unwrap();
+            let new = serde_json::from_str(new).unwrap();
+            let errors = match case.get(1).and_then(|line| line.strip_prefix("was ")) {
+                Some(old) => change_refusals(kind, &new, &serde_json::from_str(old).unwrap()),
+                None => refusals(kind, &new),
+            };
+            let expected: Vec<_> = case.iter().filter_map(|line| line.strip_prefix("  ")).collect();
+            assert_eq!(errors, expected, "{}", case.join("\n"));
+        }
+    }
 
     #[test]
     fn stable_versions_come_first() {

@@ -86,7 +86,6 @@ fn empty_list(call: &RequestContext<'_>, view: ObjectView, name: &str, metadata:
     json!({ "kind": kind, "apiVersion": api_version, "metadata": metadata, "items": [] })
 }
 
-/// Returns the metadata of a list.
 pub(crate) fn list_meta(revision: u64, continue_: &str, remaining: Option<usize>) -> Value {
     let mut meta = json!({"resourceVersion": revision.to_string()});
     if !continue_.is_empty() {

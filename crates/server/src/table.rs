@@ -69,7 +69,6 @@ impl RowEncoder {
         table
     }
 
-    /// Returns the row of one object.
     pub fn row(&self, object: &Object) -> Value {
         let value = object.stored_value();
         let cells = if self.kind.columns.is_empty() {

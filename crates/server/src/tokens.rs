@@ -20,7 +20,6 @@ pub struct TokenSigner {
     issuer: String,
 }
 
-/// A key that cannot sign tokens.
 #[derive(Debug, thiserror::Error)]
 #[error("service account key cannot sign tokens: {0}")]
 pub struct SigningKeyError(String);

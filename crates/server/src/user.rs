@@ -15,9 +15,7 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// Group of all unauthenticated users.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 /// User name of callers without a credential.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";

@@ -31,13 +31,10 @@ use crate::user::User;
 
 /// A request on a resource, after authorization and routing.
 pub struct RequestContext<'a> {
-    /// Server that received the request.
     pub server: &'a Arc<Server>,
-    /// Kind of the requested resource.
     pub kind: &'static Kind,
     /// Group and version that the client addressed the kind in.
     pub served: &'static ServedVersion,
-    /// Parsed resource path of the request.
     pub path: &'a ResourcePath,
     /// Decoded query parameters of the request URL.
     pub query: &'a QueryParameters,
@@ -52,7 +49,6 @@ pub struct RequestContext<'a> {
 }
 
 impl RequestContext<'_> {
-    /// Returns the cache of the kind.
     pub fn cache(&self) -> Result<&Arc<KindCache>, Error> {
         let cache = self.server.caches.for_kind(self.kind);
         cache.ok_or_else(|| Error::Internal(format!("{} has no cache", self.kind.plural)))

@@ -21,7 +21,6 @@ use crate::object::Object;
 use crate::registry::kind::ServedVersion;
 use crate::request::selection::ObjectSelection;
 
-/// Encoding of events for a watcher.
 pub enum EventEncoding {
     /// Encoded once and shared by all watchers.
     Objects,

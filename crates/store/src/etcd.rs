@@ -199,12 +199,12 @@ impl Store for EtcdStore {
             let upto = core.check_history(after).await?;
             core.prepare(after, upto).await?;
             let mut found = Vec::new();
-            let mut tell = |events: &[ChangeEvent]| {
+            let mut deliver = |events: &[ChangeEvent]| {
                 let room = limit - found.len();
                 found.extend(events.iter().take(room).cloned());
                 Ok(if found.len() < limit { ReplayControl::Continue } else { ReplayControl::Stop })
             };
-            core.replay(after, upto, &mut tell).await?;
+            core.replay(after, upto, &mut deliver).await?;
             Ok(found)
         })
     }

@@ -4,7 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{ChangeEvent, Error, FeedMessage, Sink};
 
-/// Delivers changes to a sink.
 pub(crate) fn deliver_changes(sink: &mut Sink, events: &[ChangeEvent]) -> Result<(), Error> {
     deliver(sink, FeedMessage::Changes(events))
 }

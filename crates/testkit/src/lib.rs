@@ -35,7 +35,8 @@ pub use objects::{
     wait_until_removed,
 };
 pub use pki::{
-    AUTHORITY, CertificateFixture, START, ca_with_validity, random_serial, self_signed_ca, write_ca,
+    AUTHORITY, CertificateFixture, START, ca_with_validity, leaf_template, random_serial, self_signed_ca,
+    write_ca,
 };
 pub use polling::{PATIENCE, poll_until, poll_until_async, retry, retry_async, wait_for, wait_for_async};
 pub use process::{

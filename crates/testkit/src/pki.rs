@@ -7,8 +7,8 @@ use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
     AltNames, CertificateAuthority, CertificateTemplate, CertificateUsages, ForeignCertificate,
-    IssuedSubject, PrivateKey, PublicKey, Serial, Subject, SubjectKey, SystemRandom, Validity,
-    issue_certificate, parse_certificate_blocks,
+    IssuedSubject, KeyPurpose, LeafTemplate, PrivateKey, PublicKey, Serial, Subject, SubjectKey,
+    SystemRandom, Validity, issue_certificate, parse_certificate_blocks,
 };
 
 /// When tests in virtual time begin.
@@ -35,6 +35,23 @@ pub fn self_signed_ca(name: &str) -> CertificateAuthority {
 pub fn ca_with_validity(name: &str, validity: Validity) -> CertificateAuthority {
     let (subject, key) = (Subject::new(name, &[]).unwrap(), PrivateKey::generate().unwrap());
     CertificateAuthority::self_signed(&subject, validity, key, random_serial()).unwrap()
+}
+
+/// A leaf certificate without alternative names, to be issued with [`windlass_pki::issue`].
+pub fn leaf_template<'a>(
+    name: &str,
+    purposes: &[KeyPurpose],
+    validity: Validity,
+    key: &'a PrivateKey,
+) -> LeafTemplate<'a> {
+    LeafTemplate {
+        subject: Subject::new(name, &[]).unwrap(),
+        alt_names: Vec::new(),
+        purposes: purposes.to_vec(),
+        validity,
+        public_key: key.public_key(),
+        serial: random_serial(),
+    }
 }
 
 /// Replaces `ca.crt` and `ca.key` in a directory, each atomically; returns both paths.

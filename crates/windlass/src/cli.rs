@@ -14,6 +14,7 @@ mod examples;
 mod external_address;
 mod node;
 mod requests;
+mod rotation;
 mod signers;
 mod store;
 mod tokens;
@@ -40,6 +41,10 @@ pub use node::{NodeArgs, NodeCommand, NodeRunArgs, NodeStatusArgs};
 pub use requests::{
     ApiServerArgs, CsrCommand, CsrDecideArgs, CsrListArgs, CsrShowArgs, DocumentArgs, IssueArgs, NameArgs,
     OutputFormat,
+};
+pub use rotation::{
+    RotateCommand, RotatePlanArgs, RotateRetireArgs, RotateStartArgs, RotateStatusArgs, RotationChangeArgs,
+    RotationTarget,
 };
 pub use signers::{SignerCheckArgs, SignerCommand, SignerListArgs, SignerShowArgs, SignerSourceArgs};
 pub use store::{StoreCommand, StoreLocationArgs};
@@ -108,6 +113,9 @@ pub enum CliCommand {
     /// List, check or show signers, their CAs and their pending requests.
     #[command(subcommand)]
     Signer(SignerCommand),
+    /// Rotate the CA of a signer, step by step, with proof that consumers trust the new one.
+    #[command(subcommand)]
+    Rotate(RotateCommand),
     /// Show the delivery of trust bundles to nodes, or package trusted certificates.
     #[command(subcommand)]
     Trust(TrustCommand),

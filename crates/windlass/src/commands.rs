@@ -13,10 +13,12 @@ mod issue;
 mod listen_error;
 mod node;
 mod print;
+mod rotate;
 mod server;
 mod shared_store;
 mod signer;
 mod store;
+mod terminal;
 pub mod token;
 mod trust;
 mod up;
@@ -30,7 +32,6 @@ pub use listen_error::cannot_listen;
 
 use crate::cli::CliCommand;
 
-/// Runs a command to completion.
 pub fn run(command: CliCommand) -> Result<()> {
     // Must precede any use of rustls: libraries would otherwise select their own provider.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -45,6 +46,7 @@ pub fn run(command: CliCommand) -> Result<()> {
         CliCommand::Csr(command) => csr::run(command),
         CliCommand::Cert(command) => cert::run(command),
         CliCommand::Signer(command) => signer::run(command),
+        CliCommand::Rotate(command) => rotate::run(command),
         CliCommand::Trust(command) => trust::run(command),
         CliCommand::Bundle(command) => bundle::run(command),
         CliCommand::Crds(arguments) => crds::run(&arguments),

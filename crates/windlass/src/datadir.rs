@@ -159,7 +159,6 @@ impl DataDir {
     }
 }
 
-/// A certificate and its private key.
 struct CertificateKeyPair {
     certificate: Certificate,
     key: PrivateKey,

@@ -30,7 +30,6 @@ pub fn raise_limit() -> usize {
     effective.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))
 }
 
-/// Returns the connection limits for this number of descriptors.
 pub fn connection_limits(arguments: &ConnectionArgs, descriptors: usize) -> ConnectionLimits {
     let possible = descriptors.saturating_sub(RESERVED).max(descriptors / 2);
     let wanted = arguments.max_connections.map_or(limits::CONNECTIONS, NonZeroUsize::get);

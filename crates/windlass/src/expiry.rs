@@ -64,7 +64,6 @@ impl CertificateRole {
     }
 }
 
-/// A certificate whose expiry is reported.
 #[derive(Clone, Debug)]
 pub struct MonitoredCertificate {
     /// Its name in log and metric.

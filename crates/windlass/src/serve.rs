@@ -49,7 +49,6 @@ pub struct ServerSettings {
     pub client_ca: PathBuf,
     /// Key files that sign and verify service-account tokens.
     pub service_account_keys: ServiceAccountKeys,
-    /// Options that all servers have.
     pub options: ServeArgs,
     /// Options of the embedded controllers; `None` if they do not run in this process, as with
     /// `windlass server`.

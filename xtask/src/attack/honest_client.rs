@@ -35,10 +35,8 @@ pub struct HonestClient {
 #[derive(Default)]
 pub struct LatencySamples(Vec<(Instant, Duration, bool)>);
 
-/// Latencies of the requests of one phase.
 #[derive(Default)]
 pub struct PhaseLatencies {
-    /// Longest latency of the phase.
     pub worst: Duration,
     pub count: usize,
     /// Number of failed requests in the phase.

@@ -169,7 +169,6 @@ fn renamed(prepared: &Bytes, name: &str) -> Bytes {
     body.into()
 }
 
-/// Returns the object with its counter incremented.
 fn increment_counter(object: &Bytes) -> Result<Bytes> {
     const BEFORE: &[u8] = b"\"count\":\"";
     let at = find_bytes(object, BEFORE).context("the answer has no counter")? + BEFORE.len();

@@ -24,14 +24,19 @@ pub struct ServerProcess {
     pub process: MeasuredProcess,
     /// Time from exec to the ready line.
     pub ready_after: Duration,
-    /// Client for requests to the server.
     pub client: HttpClient,
 }
 
 impl ServerProcess {
     /// Starts a server on a directory, which may contain data of an earlier run.
     pub async fn start(bench: &BenchContext, data: &Path) -> Result<Self> {
-        Self::start_as(bench, data, &["up", "--no-node"], &prefix(data)).await
+        Self::start_with(bench, data, &[]).await
+    }
+
+    /// As [`ServerProcess::start`], with more flags.
+    pub async fn start_with(bench: &BenchContext, data: &Path, flags: &[&str]) -> Result<Self> {
+        let arguments = [&["up", "--no-node"], flags].concat();
+        Self::start_as(bench, data, &arguments, &prefix(data)).await
     }
 
     /// Starts `windlass server`, without controllers in the process.

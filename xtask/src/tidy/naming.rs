@@ -42,7 +42,6 @@ fn collect_types(file: &Path, text: &str, definitions: &mut Definitions) {
     }
 }
 
-/// Returns the package directory of a file.
 fn package(file: &Path) -> PathBuf {
     let depth = if file.starts_with("crates") { 2 } else { 1 };
     file.iter().take(depth).collect()

@@ -69,7 +69,6 @@ impl<'s> MergeNode<'s> {
         }
     }
 
-    /// Returns the node of a list's elements.
     pub(super) fn element(self) -> MergeNode<'s> {
         match self {
             MergeNode::Keyed(_, of) if !of.atomic => MergeNode::Struct(of),

@@ -114,18 +114,6 @@ fn node_trust_has_the_fields_of_the_schema() {
 fn signer_has_the_fields_of_the_schema() {
     let package = "dev.windlass.v1alpha1";
     check_written::<SignerSpec>(package, "SignerSpec");
-    check_written::<SignerCa>(package, "SignerCA");
-    check_written::<SignerSelfSigned>(package, "SignerSelfSigned");
-    check_written::<SignerPkcs11>(package, "SignerPkcs11");
-    check_written::<SignerFileSource>(package, "SignerFileSource");
-    check_written::<SignerRequests>(package, "SignerRequests");
-    check_written::<SignerApproval>(package, "SignerApproval");
-    check_written::<SignerRequesters>(package, "SignerRequesters");
-    check_written::<SignerPods>(package, "SignerPods");
-    check_written::<SignerPublication>(package, "SignerPublication");
-    check_written::<SignerIntermediates>(package, "SignerIntermediates");
-    check_written::<SignerLimits>(package, "SignerLimits");
-    check_written::<SignerCrl>(package, "SignerCRL");
     check_written::<SignerStatus>(package, "SignerStatus");
     check_written::<SignerCondition>(package, "SignerCondition");
     check_written::<SignerAuthority>(package, "SignerAuthority");

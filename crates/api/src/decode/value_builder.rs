@@ -20,7 +20,6 @@ pub(super) struct BuildContext {
     pub whole_floats_are_integers: bool,
 }
 
-/// Builds one value at a path.
 pub(super) struct ValueBuilder<'a> {
     place: ValuePath<'a>,
     build: &'a mut BuildContext,

@@ -27,16 +27,12 @@ pub fn validate_object_meta(
     let path = FieldPath::new("metadata");
     let (prefix, name) = (meta.generate_name(), meta.name());
     if !prefix.is_empty() {
-        for message in name_rule(prefix, true) {
-            errors.invalid_str(&path.child("generateName"), prefix, &message);
-        }
+        errors.invalid_each(&path.child("generateName"), prefix, name_rule(prefix, true));
     }
     if name.is_empty() {
         errors.required(&path.child("name"), "name or generateName is required");
     } else {
-        for message in name_rule(name, false) {
-            errors.invalid_str(&path.child("name"), name, &message);
-        }
+        errors.invalid_each(&path.child("name"), name, name_rule(name, false));
     }
     validate_namespace(&path.child("namespace"), meta.namespace(), namespaced, errors);
     if meta.generation() < 0 {
@@ -103,9 +99,7 @@ fn validate_namespace(path: &FieldPath, namespace: &str, namespaced: bool, error
         (false, false) => errors.forbidden(path, "not allowed on this type"),
         (false, true) => {}
         (true, false) => {
-            for message in names::dns1123_label(namespace) {
-                errors.invalid_str(path, namespace, &message);
-            }
+            errors.invalid_each(path, namespace, names::dns1123_label(namespace));
         }
     }
 }
@@ -113,13 +107,9 @@ fn validate_namespace(path: &FieldPath, namespace: &str, namespaced: bool, error
 /// Validates label keys and values; a value that is not an object has none.
 pub fn validate_labels(path: &FieldPath, labels: &Value, errors: &mut FieldErrors) {
     for (key, value) in labels.as_object().into_iter().flatten() {
-        for message in names::qualified_name(key) {
-            errors.invalid_str(path, key, &message);
-        }
+        errors.invalid_each(path, key, names::qualified_name(key));
         let value = value.as_str().unwrap_or_default();
-        for message in names::label_value(value) {
-            errors.invalid_str(path, value, &message);
-        }
+        errors.invalid_each(path, value, names::label_value(value));
     }
 }
 
@@ -128,9 +118,7 @@ pub fn validate_annotations(path: &FieldPath, annotations: &Value, errors: &mut 
     let mut size = 0;
     for (key, value) in annotations.as_object().into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
-        for message in names::qualified_name(&key.to_lowercase()) {
-            errors.invalid_str(path, key, &message);
-        }
+        errors.invalid_each(path, key, names::qualified_name(&key.to_lowercase()));
     }
     if size > ANNOTATIONS_MAX {
         errors.too_long(path, ANNOTATIONS_MAX);
@@ -209,9 +197,7 @@ fn format_owner(owner: OwnerReference<'_>) -> String {
 
 fn validate_finalizers(path: &FieldPath, meta: ObjectMetaView<'_>, errors: &mut FieldErrors) {
     for finalizer in meta.finalizers() {
-        for message in names::qualified_name(finalizer) {
-            errors.invalid_str(path, finalizer, &message);
-        }
+        errors.invalid_each(path, finalizer, names::qualified_name(finalizer));
     }
     if meta.has_finalizer("orphan") && meta.has_finalizer("foregroundDeletion") {
         let all = Value::from(meta.finalizers().collect::<Vec<_>>());

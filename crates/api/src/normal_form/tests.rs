@@ -199,17 +199,14 @@ fn type_mismatches_are_reported_as_go_does() {
             POD,
             "/spec/overhead/cpu",
             json!("much"),
-            "quantities must match the regular expression \
-            '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
                 .into(),
         ),
         (
             POD,
             "/status/startTime",
             json!("now"),
-            "parsing time \"now\" as \
-            \"2006-01-02T15:04:05Z07:00\": cannot parse \"now\" as \"2006\""
-                .into(),
+            "parsing time \"now\" as \"2006-01-02T15:04:05Z07:00\": cannot parse \"now\" as \"2006\"".into(),
         ),
         (
             LEASE,

@@ -59,7 +59,6 @@ impl Predicate {
     }
 }
 
-/// What is left of an expression.
 struct ExpressionText(&'static str);
 
 impl ExpressionText {

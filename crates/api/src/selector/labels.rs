@@ -351,14 +351,10 @@ fn validate_expression(path: &FieldPath, expression: &Value, errors: &mut FieldE
         }
     }
     let key = string(expression, "key");
-    for message in names::qualified_name(key) {
-        errors.invalid_str(&path.child("key"), key, &message);
-    }
+    errors.invalid_each(&path.child("key"), key, names::qualified_name(key));
     for (i, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
-        for message in names::label_value(value) {
-            errors.invalid_str(&at_values.index(i), value, &message);
-        }
+        errors.invalid_each(&at_values.index(i), value, names::label_value(value));
     }
 }
 

@@ -21,7 +21,11 @@ fn signer() -> Value {
         "publish": {"name": "roots", "labels": {"purpose": "web"}, "canary": {"labels": {"trial": "web"}}},
         "intermediates": {"signerNames": ["example.com/sub"], "maxDuration": "8760h", "maxPathLength": 0},
         "limits": {"pendingRequests": 1000, "certificatesPerRequesterPerHour": 100},
-        "crl": {"distributionPoints": ["http://crl.example.com/a.crl"], "duration": "24h"},
+        "crl": {
+            "distributionPoints": ["http://crl.example.com/a.crl", "https://pki.example.com/pki/crl/{authority}.crl"],
+            "duration": "24h",
+            "configMap": {"name": "web-crl", "namespaceSelector": {"matchLabels": {"crl": "web"}}},
+        },
     }})
 }
 
@@ -239,6 +243,25 @@ fn profiles_have_valid_values() {
             json!(["ldap://a"]),
             "spec.crl.distributionPoints[0]: Invalid value: \"ldap://a\": must be an http or https URL without \
              spaces",
+        ),
+        (
+            "/spec/crl/distributionPoints",
+            json!(["https://a/{signer}.crl"]),
+            "spec.crl.distributionPoints[0]: Invalid value: \"https://a/{signer}.crl\": the only placeholder is \
+             {authority}",
+        ),
+        (
+            "/spec/crl/configMap",
+            json!({"name": "A"}),
+            "spec.crl.configMap.name: Invalid value: \"A\": must be a lowercase RFC 1123 subdomain",
+        ),
+        (
+            "/spec/crl/configMap",
+            json!({"name": "a", "namespaceSelector": {"matchLabels": {"-": "a"}}}),
+            "spec.crl.configMap.namespaceSelector.matchLabels: Invalid value: \"-\": name part must consist of \
+             alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. \
+             'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+             '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
         ),
         (
             "/spec/crl/duration",

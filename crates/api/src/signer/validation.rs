@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{MANAGED_BY_LABEL, RESOURCE};
+use super::{AUTHORITY_PLACEHOLDER, MANAGED_BY_LABEL, RESOURCE};
 use crate::conditions::validate_conditions;
 use crate::duration;
 use crate::field::{FieldErrors, FieldPath};
 use crate::meta::validate_labels;
 use crate::schema::{Schema, ValidationStyle};
+use crate::selector::labels::validate_label_selector;
 use crate::signer_name::is_kubernetes;
 
 const MINUTE: u64 = 60;
@@ -60,7 +61,7 @@ fn validate_spec(path: &FieldPath, spec: &Value, errors: &mut FieldErrors) {
     validate_publication(&path.child("publish"), &spec["publish"], errors);
     let at = path.child("intermediates");
     check_minimum(&at, &spec["intermediates"], "maxDuration", DAY, errors);
-    check_minimum(&path.child("crl"), &spec["crl"], "duration", MINUTE, errors);
+    validate_crl(&path.child("crl"), &spec["crl"], errors);
 }
 
 fn validate_publication(path: &FieldPath, publication: &Value, errors: &mut FieldErrors) {
@@ -134,6 +135,20 @@ fn validate_pods(path: &FieldPath, pods: &Value, errors: &mut FieldErrors) {
         let detail = "must be greater than 0 and less than 1";
         errors.invalid(&path.child("refreshAfter"), &pods["refreshAfter"], detail);
     }
+}
+
+fn validate_crl(path: &FieldPath, crl: &Value, errors: &mut FieldErrors) {
+    check_minimum(path, crl, "duration", MINUTE, errors);
+    let urls = crl.get("distributionPoints").and_then(Value::as_array).into_iter().flatten();
+    for (index, url) in urls.filter_map(Value::as_str).enumerate() {
+        if url.replace(AUTHORITY_PLACEHOLDER, "").contains(['{', '}']) {
+            let detail = format!("the only placeholder is {AUTHORITY_PLACEHOLDER}");
+            errors.invalid_str(&path.child("distributionPoints").index(index), url, &detail);
+        }
+    }
+    let selector = &crl["configMap"]["namespaceSelector"];
+    let at = path.child("configMap").child("namespaceSelector");
+    validate_label_selector(&at, selector, errors);
 }
 
 fn check_minimum(path: &FieldPath, section: &Value, field: &str, seconds: u64, errors: &mut FieldErrors) {

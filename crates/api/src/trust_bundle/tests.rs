@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Returns a Bundle with these sources and target.
 fn bundle(sources: Value, target: Value) -> Value {
     let mut object = json!({
         "metadata": {"name": "test-bundle"}, "spec": {"sources": sources, "target": target},
@@ -19,12 +18,10 @@ fn error_messages(object: &Value) -> Vec<String> {
     validate(object).iter().map(ToString::to_string).collect()
 }
 
-/// Returns the errors of one source.
 fn source_errors(source: Value) -> Vec<String> {
     error_messages(&bundle(json!([source]), json!({"configMap": {"key": "ca-bundle.crt"}})))
 }
 
-/// Returns the errors of a target.
 fn target_errors(target: Value) -> Vec<String> {
     error_messages(&bundle(json!([{"useDefaultCAs": true}]), target))
 }
@@ -163,8 +160,7 @@ fn a_bundle_is_not_its_own_source() {
         let same = json!({kind: {"name": "test-bundle", "key": "test"}});
         let object = bundle(json!([{"inLine": "test"}, same]), json!({kind: {"key": "test"}}));
         let want = format!(
-            "spec.sources[1].{kind}.test-bundle.test: Forbidden: cannot define the same source as \
-             target"
+            "spec.sources[1].{kind}.test-bundle.test: Forbidden: cannot define the same source as target"
         );
         assert_eq!(error_messages(&object), [want]);
         let object = bundle(json!([{"inLine": "test"}, same]), json!({kind: {"key": "other"}}));
@@ -178,8 +174,7 @@ fn a_bundle_is_not_its_own_source() {
     assert_eq!(
         error_messages(&object),
         [format!(
-            "spec.sources[0].clusterTrustBundle.{named}: Forbidden: cannot define the same source \
-             as target"
+            "spec.sources[0].clusterTrustBundle.{named}: Forbidden: cannot define the same source as target"
         )]
     );
 }
@@ -209,17 +204,17 @@ fn target_keys_must_be_distinct() {
                 target["additionalFormats"][format] = json!({"key": key});
             }
         }
-        let told = target_errors(target);
-        assert_eq!(told.len(), *broken, "{secret} {jks} {pkcs12}: {told:?}");
-        assert!(told.iter().all(|error| error.ends_with(word)), "{told:?}");
+        let reported = target_errors(target);
+        assert_eq!(reported.len(), *broken, "{secret} {jks} {pkcs12}: {reported:?}");
+        assert!(reported.iter().all(|error| error.ends_with(word)), "{reported:?}");
     }
     let both = json!({"jks": {"key": "cacerts"}, "pkcs12": {"key": "cacerts"}});
     assert_eq!(
         target_errors(json!({"configMap": {"key": "c"}, "additionalFormats": both})),
         [format!("spec.target.additionalFormats.pkcs12.key: Invalid value: \"cacerts\": {word}")]
     );
-    let told = target_errors(json!({"configMap": {"key": "a b"}}));
-    assert!(told[0].starts_with("spec.target.configMap.key: Invalid value: \"a b\": "), "{told:?}");
+    let reported = target_errors(json!({"configMap": {"key": "a b"}}));
+    assert!(reported[0].starts_with("spec.target.configMap.key: Invalid value: \"a b\": "), "{reported:?}");
 }
 
 #[test]
@@ -230,8 +225,7 @@ fn targets_are_validated_as_in_trust_manager() {
         (json!({"clusterTrustBundle": {}}), &[]),
         (
             json!({}),
-            &["spec.target: Invalid value: at least one of the fields in [configMap secret] must be \
-               set"],
+            &["spec.target: Invalid value: at least one of the fields in [configMap secret] must be set"],
         ),
         (
             json!({"configMap": {"key": "c"}, "additionalFormats": {}}),
@@ -260,13 +254,13 @@ fn targets_are_validated_as_in_trust_manager() {
         assert_eq!(target_errors(target.clone()), *want, "{target}");
     }
     for kind in ["configMap", "secret"] {
-        let told = target_errors(json!({kind: {}}));
-        assert_eq!(told[0], format!("spec.target.{kind}.key: Required value"));
+        let reported = target_errors(json!({kind: {}}));
+        assert_eq!(reported[0], format!("spec.target.{kind}.key: Required value"));
     }
     let profile = json!({"pkcs12": {"key": "p", "profile": "Modern"}});
-    let told = target_errors(json!({"configMap": {"key": "c"}, "additionalFormats": profile}));
+    let reported = target_errors(json!({"configMap": {"key": "c"}, "additionalFormats": profile}));
     assert_eq!(
-        told[0],
+        reported[0],
         "spec.target.additionalFormats.pkcs12.profile: Unsupported value: \"Modern\": supported \
          values: \"LegacyRC2\", \"LegacyDES\", \"Modern2023\""
     );
@@ -283,7 +277,7 @@ fn some_metadata_is_ours() {
         ("labels", "not-trust-manager.io/bundle", None),
     ];
     for (field, key, want) in cases {
-        let told = target_errors(json!({"secret": {"key": "c", "metadata": {field: {key: "x"}}}}));
+        let reported = target_errors(json!({"secret": {"key": "c", "metadata": {field: {key: "x"}}}}));
         let want: Vec<String> = want
             .into_iter()
             .map(|prefix| {
@@ -293,7 +287,7 @@ fn some_metadata_is_ours() {
                 )
             })
             .collect();
-        assert_eq!(told, want);
+        assert_eq!(reported, want);
     }
 }
 

@@ -203,9 +203,7 @@ fn check_keys(path: &FieldPath, target: &Value, errors: &mut FieldErrors) {
 
 /// A key that is invalid in every object would be rejected in every namespace.
 fn check_key(path: &FieldPath, key: &str, errors: &mut FieldErrors) {
-    for message in names::config_map_key(key) {
-        errors.invalid_str(path, key, &message);
-    }
+    errors.invalid_each(path, key, names::config_map_key(key));
 }
 
 fn check_metadata(path: &FieldPath, metadata: &Value, errors: &mut FieldErrors) {

@@ -12,7 +12,6 @@ pub const MESSAGE: &str = "Auto approving by the signer's profile.";
 /// Reason of the condition if the profile does not permit the request.
 pub const REASON: &str = "ProfileMismatch";
 
-/// Approval rules of one signer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AutoApprovalRules<'a> {
     profile: &'a RequestProfile,

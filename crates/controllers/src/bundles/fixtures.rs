@@ -4,10 +4,8 @@ use serde_json::{Value, json};
 use time::macros::datetime;
 use time::{Duration, OffsetDateTime};
 use windlass_api::trust_bundle::Bundle;
-use windlass_pki::{
-    CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue, pem,
-};
-use windlass_testkit::{ca_with_validity, random_serial};
+use windlass_pki::{CertificateAuthority, KeyPurpose, PrivateKey, Validity, issue, pem};
+use windlass_testkit::{ca_with_validity, leaf_template};
 
 /// Roots that are valid from 2026 to 2056.
 pub const P256: &str = include_str!("../../../pki/tests/verdicts/ca-p256.pem");
@@ -19,7 +17,6 @@ pub fn now() -> OffsetDateTime {
     datetime!(2026-06-01 00:00 UTC)
 }
 
-/// An expired CA certificate.
 pub fn expired_ca() -> String {
     ca_valid_until(now() - Duration::SECOND)
 }
@@ -33,14 +30,7 @@ pub fn ca_valid_until(end: OffsetDateTime) -> String {
 pub fn leaf_certificate() -> String {
     let authority = authority(now() + Duration::DAY);
     let key = PrivateKey::generate().unwrap();
-    let leaf = LeafTemplate {
-        subject: Subject::new("leaf", &[]).unwrap(),
-        alt_names: Vec::new(),
-        purposes: vec![KeyPurpose::ClientAuth],
-        validity: authority.certificate().validity(),
-        public_key: key.public_key(),
-        serial: random_serial(),
-    };
+    let leaf = leaf_template("leaf", &[KeyPurpose::ClientAuth], authority.certificate().validity(), &key);
     pem::encode_certificates([issue(&authority, &leaf).unwrap().as_slice()])
 }
 

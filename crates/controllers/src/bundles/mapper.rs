@@ -52,7 +52,6 @@ pub fn targets_namespace(bundle: &Bundle, labels: [Labels<'_>; 2]) -> bool {
     }
 }
 
-/// Whether a Bundle has sources of this kind.
 pub fn has_sources(bundle: &Bundle, kind: TargetKind) -> bool {
     bundle.spec.sources.iter().any(|source| match kind {
         TargetKind::ConfigMap => source.config_map.is_some(),
@@ -61,7 +60,6 @@ pub fn has_sources(bundle: &Bundle, kind: TargetKind) -> bool {
     })
 }
 
-/// Whether a Bundle has targets of this kind.
 pub fn has_targets(bundle: &Bundle, kind: TargetKind) -> bool {
     bundle.spec.target.as_ref().is_some_and(|target| match kind {
         TargetKind::ConfigMap => target.config_map.is_some(),

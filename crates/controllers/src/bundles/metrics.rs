@@ -9,7 +9,6 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use time::OffsetDateTime;
 use windlass_runtime::metrics::MetricsRegistry;
 
-/// Metric families of all Bundles.
 #[derive(Clone, Debug)]
 pub struct BundleMetrics {
     certificates: Family<BundleLabels, Gauge>,

@@ -63,8 +63,7 @@ impl NamespaceFilter {
         } else {
             let selector = &self.selector;
             format!(
-                "Successfully synced Bundle to {allowed}namespaces that match this label \
-                 selector: {selector}"
+                "Successfully synced Bundle to {allowed}namespaces that match this label selector: {selector}"
             )
         }
     }

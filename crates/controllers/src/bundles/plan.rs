@@ -22,15 +22,12 @@ pub struct TargetPlan {
 /// Operation on one target, as the plan decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetStep {
-    /// Kind of the target object.
     pub kind: TargetKind,
     /// Namespace and name; the namespace is empty for cluster-scoped targets.
     pub at: NamespacedName,
-    /// Operation to perform on it.
-    pub deed: TargetOperation,
+    pub operation: TargetOperation,
 }
 
-/// The operation that a plan performs on one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetOperation {
     /// Apply the desired content to a known target.
@@ -110,7 +107,7 @@ impl TargetPlan {
     }
 
     fn add(&mut self, action: TargetAction, kind: TargetKind, at: NamespacedName) {
-        let deed = match action {
+        let operation = match action {
             TargetAction::Leave => return,
             TargetAction::Write(why) => {
                 tracing::debug!(%kind, %at, ?why, "target drifted; writing it");
@@ -124,7 +121,7 @@ impl TargetPlan {
                 return;
             }
         };
-        self.steps.push(TargetStep { kind, at, deed });
+        self.steps.push(TargetStep { kind, at, operation });
     }
 }
 
@@ -166,7 +163,7 @@ mod tests {
         ];
         let plan = plan(&bundle.metadata, &desired_targets(&bundle, &pool), &namespaces, &targets);
         let steps = plan.steps.iter();
-        let steps = steps.map(|step| format!("{:?} {} {}", step.deed, step.kind, step.at));
+        let steps = steps.map(|step| format!("{:?} {} {}", step.operation, step.kind, step.at));
         (steps.collect(), plan)
     }
 

@@ -39,7 +39,6 @@ const MISSING: Duration = Duration::from_secs(300);
 /// Longest delay until the next reconciliation, because clocks can be set.
 const FAR: time::Duration = time::Duration::DAY;
 
-/// Reconciles one Bundle at a time.
 pub struct BundleReconciler {
     /// Cache of all watched objects, filled by the watches.
     pub cache: BundleCache,
@@ -47,7 +46,6 @@ pub struct BundleReconciler {
     pub delay_queue: DelayQueue<String>,
     /// Applies, releases and deletes targets on the API server.
     pub writer: TargetWriter,
-    /// Settings of the controller.
     pub settings: Arc<BundleSettings>,
     /// API for Bundles, used to write their status.
     pub bundles: Api<DynamicObject>,
@@ -75,7 +73,6 @@ enum StepOutcome {
 }
 
 impl BundleReconciler {
-    /// Reconciles one Bundle.
     pub async fn reconcile(self: Arc<Self>, name: String) -> anyhow::Result<Requeue> {
         let Some(bundle) = self.cache.bundle(&name) else {
             self.metrics.remove(&name);
@@ -106,12 +103,12 @@ impl BundleReconciler {
         let namespace_filter = match namespace_filter {
             Ok(namespace_filter) => namespace_filter,
             Err(error) => {
-                let trouble = SyncBlocker::NamespaceSelector(error.to_string());
-                return Ok(self.report_blocker(&bundle, &trouble).await);
+                let blocker = SyncBlocker::NamespaceSelector(error.to_string());
+                return Ok(self.report_blocker(&bundle, &blocker).await);
             }
         };
-        if let Some(trouble) = find_blocker(&bundle, &view) {
-            return Ok(self.report_blocker(&bundle, &trouble).await);
+        if let Some(blocker) = find_blocker(&bundle, &view) {
+            return Ok(self.report_blocker(&bundle, &blocker).await);
         }
         self.sync(bundle, &view, &namespace_filter, &harvest, &sources, now).await
     }
@@ -223,8 +220,8 @@ impl BundleReconciler {
             match done {
                 StepOutcome::Applied => wrote = true,
                 StepOutcome::NotNeeded => {}
-                StepOutcome::Failed(deed, failure) => {
-                    unwritten += usize::from(deed.is_write());
+                StepOutcome::Failed(operation, failure) => {
+                    unwritten += usize::from(operation.is_write());
                     failures.push(failure);
                 }
             }
@@ -247,7 +244,7 @@ impl BundleReconciler {
         steps: &[TargetStep],
         harvest: &GatheredCertificates,
     ) -> anyhow::Result<Result<Bodies, EncodeError>> {
-        let writes = |kind| steps.iter().any(|step| step.kind == kind && step.deed.is_write());
+        let writes = |kind| steps.iter().any(|step| step.kind == kind && step.operation.is_write());
         let needed = desired.iter().filter(|each| writes(each.kind)).collect::<Vec<_>>();
         if needed.is_empty() {
             return Ok(Ok(Bodies::new()));
@@ -279,16 +276,16 @@ impl BundleReconciler {
         desired: &[DesiredTarget],
         bodies: &Bodies,
     ) -> StepOutcome {
-        let TargetStep { kind, at, deed } = step;
-        let result = match deed {
+        let TargetStep { kind, at, operation } = step;
+        let result = match operation {
             TargetOperation::Write | TargetOperation::Create => {
                 let (body, written) = match self.may_write(kind, &at.to_string(), desired, bodies) {
                     Ok(allowed) => allowed,
                     Err(why) => {
-                        return StepOutcome::Failed(deed, target_failure(kind, at, why.to_owned()));
+                        return StepOutcome::Failed(operation, target_failure(kind, at, why.to_owned()));
                     }
                 };
-                let applied = match deed {
+                let applied = match operation {
                     TargetOperation::Create => self.writer.create(&bundle.metadata, kind, &at, body).await,
                     _ => self.writer.apply(kind, &at, body).await.map(Ok),
                 };
@@ -299,7 +296,7 @@ impl BundleReconciler {
                     }
                     Ok(Err(why)) => {
                         self.conflict_limiter.undo_write(&written);
-                        return StepOutcome::Failed(deed, target_failure(kind, at, why));
+                        return StepOutcome::Failed(operation, target_failure(kind, at, why));
                     }
                     Err(error) => {
                         self.conflict_limiter.undo_write(&written);
@@ -316,13 +313,13 @@ impl BundleReconciler {
                 StepOutcome::NotNeeded
             }
             Err(error) => {
-                let error = match deed {
+                let error = match operation {
                     TargetOperation::Write | TargetOperation::Create => error_message(&error),
                     TargetOperation::Release | TargetOperation::Delete => {
                         format!("failed to remove it: {}", error_message(&error))
                     }
                 };
-                StepOutcome::Failed(deed, target_failure(kind, at, error))
+                StepOutcome::Failed(operation, target_failure(kind, at, error))
             }
         }
     }
@@ -434,8 +431,8 @@ impl BundleReconciler {
         }
     }
 
-    async fn report_blocker(&self, bundle: &Bundle, trouble: &SyncBlocker) -> Requeue {
-        let event = trouble.event();
+    async fn report_blocker(&self, bundle: &Bundle, blocker: &SyncBlocker) -> Requeue {
+        let event = blocker.event();
         self.publish_event(bundle, &event).await;
         Requeue::WithBackoff(event.note)
     }

@@ -222,8 +222,7 @@ impl SourceCertificates {
         let selector = LabelSelector::from_object(selector.unwrap_or(&Value::Null));
         let selector = selector.map_err(|error| {
             SourceError::Build(format!(
-                "failed to parse label selector as Selector for {kind} in namespace {namespace}: \
-                 {error}"
+                "failed to parse label selector as Selector for {kind} in namespace {namespace}: {error}"
             ))
         })?;
         let matches = |held: &SourceObject| selector.matches(|key| held.labels.get(key).map(String::as_str));

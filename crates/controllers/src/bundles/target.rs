@@ -284,7 +284,6 @@ impl ObservedTarget {
     }
 }
 
-/// Returns the controlling owner reference of an object.
 pub(super) fn controller_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     owners.iter().find(|owner| owner.controller == Some(true))

@@ -34,7 +34,6 @@ impl TargetWriter {
         TargetWriter { client, trust_bundles: Mutex::default(), turns: Semaphore::new(WRITES) }
     }
 
-    /// Sets the resource of ClusterTrustBundles.
     pub fn set_trust_bundle_resource(&self, with: Option<ApiResource>) {
         *self.trust_bundles.lock().unwrap_or_else(PoisonError::into_inner) = with;
     }
@@ -202,7 +201,6 @@ pub fn apply_params() -> PatchParams {
     PatchParams::apply(FIELD_MANAGER).force()
 }
 
-/// Returns the message of the server.
 pub fn error_message(error: &kube::Error) -> String {
     describe(error)
 }

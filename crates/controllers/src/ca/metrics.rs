@@ -29,6 +29,12 @@ impl CaMetrics {
         );
         let sources = metrics.sources.clone();
         registry.register_scraped_gauge(
+            "windlass_signer_ca_lifetime_seconds",
+            "Time from the beginning of the validity of the signer's CA to its end",
+            move || sample(&sources, CaSource::lifetime_seconds),
+        );
+        let sources = metrics.sources.clone();
+        registry.register_scraped_gauge(
             "windlass_signer_ca_degraded",
             "Whether the files of the signer's CA are rejected or its CA has expired",
             move || sample(&sources, |source| Some(i64::from(source.error().is_some()))),

@@ -195,6 +195,8 @@ impl SecretCa {
             detail: format!("{} {error:#}", self.location()),
             cause: format!("it {error:#}"),
         })?;
+        // Before the accepted CA, whose notification makes others look at both.
+        source.set_previous(self.parse_previous(secret));
         source.accept(ca);
         Ok(())
     }

@@ -273,6 +273,7 @@ fn a_ca_that_expires_in_use_is_reported() {
         value.unwrap_or_default()
     };
     assert_eq!(told("windlass_signer_ca_expiration_seconds"), "86400");
+    assert_eq!(told("windlass_signer_ca_lifetime_seconds"), "90000");
     assert_eq!(told("windlass_signer_ca_degraded"), "0");
     hours.store(25, SeqCst);
     source.reload();

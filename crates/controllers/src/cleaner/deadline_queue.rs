@@ -60,7 +60,6 @@ impl<K: Clone + Ord + Hash> DeadlineQueue<K> {
         self.by_moment.retain(|(_, key)| keys.contains(key));
     }
 
-    /// Returns the time of the next deadline.
     pub fn next_due(&self) -> Option<Instant> {
         self.by_moment.first().map(|(moment, _)| *moment)
     }

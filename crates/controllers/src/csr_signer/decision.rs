@@ -84,7 +84,8 @@ fn prepare(
     let validity =
         Validity::new(validity.not_before(), until).map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(from_pki_error)?;
-    let template = request.template(usages, validity, serial);
+    let mut template = request.template(usages, validity, serial);
+    template.crl_distribution_points = terms.distribution_points(ca.certificate());
     let mut prepared =
         PreparedCertificate::new(request.signer(), ca, template, now).map_err(from_pki_error)?;
     request.describe(&mut prepared.record);

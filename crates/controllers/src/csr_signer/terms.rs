@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use windlass_pki::{Certificate, DistributionPoint};
+
 use super::approved_csr::ApprovedCsr;
 use super::policy::KubernetesSigner;
-use crate::signers::config::RequestProfile;
+use crate::signers::config::{RequestProfile, resolve_points};
 use crate::signers::profile;
 
 /// Which requests a signer signs, and with which lifetime.
@@ -45,6 +47,14 @@ impl SigningTerms {
             SigningTerms::Custom(profile) => {
                 (Some(requested.unwrap_or_else(|| long(profile.duration))), long(profile.max_duration))
             }
+        }
+    }
+
+    /// Returns the URLs of the CA's revocation list that certificates contain. Those of built-in signers have none.
+    pub fn distribution_points(&self, ca: &Certificate) -> Vec<DistributionPoint> {
+        match self {
+            SigningTerms::BuiltIn { .. } => Vec::new(),
+            SigningTerms::Custom(profile) => resolve_points(&profile.distribution_points, &ca.authority_id()),
         }
     }
 

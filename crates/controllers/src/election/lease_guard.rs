@@ -49,7 +49,6 @@ impl LeaseGuard {
         self.until.send_replace(Some(until));
     }
 
-    /// Ends the leadership.
     pub fn end(&self) {
         self.until.send_replace(None);
     }

@@ -3,7 +3,6 @@
 /// State of the object, as the server returned it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ObjectState {
-    /// The object has a deletion timestamp.
     pub deleting: bool,
     /// The object has the finalizer `orphan`.
     pub orphan: bool,
@@ -16,11 +15,9 @@ pub struct ObjectState {
 pub struct ResolvedOwner {
     /// UID of the owner in the reference.
     pub uid: String,
-    /// State of the owner on the server.
     pub state: OwnerState,
 }
 
-/// State of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
     /// The owner does not exist, or has another UID.
@@ -33,7 +30,6 @@ pub enum OwnerState {
     Invalid,
 }
 
-/// State of a dependent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DependentState {
     /// The dependent blocks the deletion of its owner.
@@ -42,7 +38,6 @@ pub struct DependentState {
     pub waiting: bool,
 }
 
-/// Propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeletionPropagation {
     /// Dependents stay and lose their owner reference.
@@ -53,7 +48,6 @@ pub enum DeletionPropagation {
     Foreground,
 }
 
-/// Action on an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GarbageAction {
     /// The object needs no change.

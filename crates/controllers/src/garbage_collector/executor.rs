@@ -23,7 +23,6 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// Page size of list requests.
 const PAGE: u32 = 500;
 
-/// Reconciles one object.
 pub async fn reconcile(collector: Arc<GarbageCollector>, uid: ObjectUid) -> anyhow::Result<Requeue> {
     let Some(place) = collector.graph().location(&uid) else { return Ok(Requeue::Done) };
     let found = api_for(&collector.client, &place).get_metadata_opt(&place.name).await;

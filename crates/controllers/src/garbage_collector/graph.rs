@@ -140,7 +140,6 @@ impl OwnerGraph {
         live.find(|slot| !slot.listed).map(|slot| slot.resource.api.plural.clone())
     }
 
-    /// Starts a list of a kind.
     pub fn begin_listing(&mut self, kind: KindId) {
         if let Some(slot) = self.kinds.get_mut(usize::from(kind.0)) {
             slot.round = slot.round.wrapping_add(1);
@@ -259,7 +258,6 @@ impl OwnerGraph {
         })
     }
 
-    /// Removes an object. Returns the objects to reconcile.
     pub fn remove(&mut self, uid: &ObjectUid) -> Vec<ObjectUid> {
         let mut affected: Vec<ObjectUid> = self.dependents.get(uid).into_iter().flatten().cloned().collect();
         let old = self.nodes.remove(uid);

@@ -31,7 +31,7 @@ pub async fn load(api: &Api<DynamicObject>, state: &LedgerState) -> Result<(), k
         for problem in &report.problems {
             tracing::error!(chain = chain.name(), %problem, "the ledger is damaged");
         }
-        state.metrics().set_problems(chain, report.problems.len());
+        state.set_problems(chain, report.problems.len());
     }
     state.set_loaded();
     Ok(())

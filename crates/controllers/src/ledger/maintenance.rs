@@ -14,13 +14,15 @@ use windlass_runtime::discovery::{KindPresence, POD_CERTIFICATE_REQUESTS};
 
 use super::chain_writer::AppendRequest;
 use super::resolution::{self, RecordOutcome};
-use super::{Ledger, LedgerError, loader, pruning, resource, segment_object};
+use super::{Ledger, LedgerError, gap_check, loader, pruning, resource, segment_object};
 use crate::options::Clock;
 
-/// Interval between two updates of metrics and attempts to resolve records.
-const TICK: Duration = Duration::from_secs(15);
-/// Number of ticks between two attempts to prune: ten minutes.
-const PRUNE_TICKS: u64 = 40;
+/// Interval between two updates of metrics and of the numbers in the status of signers.
+const TICK: Duration = Duration::from_secs(5);
+/// Number of ticks between two attempts to resolve records: 15 seconds.
+const RESOLVE_TICKS: u64 = 3;
+/// Number of ticks between two attempts to prune and searches for missing segments: ten minutes.
+const PRUNE_TICKS: u64 = 120;
 /// Age of a record, in seconds, from which its signer is presumed dead.
 const OPEN_AGE: i64 = 20;
 const LOAD_BACKOFF: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(60));
@@ -55,14 +57,18 @@ impl LedgerMaintenance {
                         tracing::warn!(chain = chain.name(), %error, "cannot prune the ledger; retrying");
                     }
                 }
+                if let Err(error) = gap_check::check(&self.api, &self.ledger.shared.state).await {
+                    tracing::warn!(error = describe(&error), "cannot look for missing segments; retrying");
+                }
                 // Segments stay for a week after that; their certificates need not be in memory.
                 self.ledger.shared.state.remove_expired(now);
             }
-            if let Err(error) = self.resolve(now).await {
+            if tick % RESOLVE_TICKS == 0
+                && let Err(error) = self.resolve(now).await
+            {
                 tracing::warn!(%error, "cannot resolve open records; retrying");
             }
-            let state = &self.ledger.shared.state;
-            state.metrics().set_totals(state.totals(now));
+            self.ledger.shared.state.publish_totals(now);
             tokio::time::sleep(TICK).await;
         }
         std::future::pending().await

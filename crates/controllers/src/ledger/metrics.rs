@@ -73,7 +73,7 @@ impl LedgerMetrics {
             ),
             problems: registry.register(
                 "windlass_ledger_chain_problems",
-                "Missing, modified, reordered and duplicate segments when the ledger was last read",
+                "Missing, modified, reordered and duplicate segments",
                 Family::default(),
             ),
             unresolved: registry.register(
@@ -172,6 +172,11 @@ fn register_totals(registry: &MetricsRegistry, totals: &Arc<Mutex<Vec<AuthorityT
         "windlass_ledger_certificates_revoked",
         "Certificates that are revoked and have not expired",
         |each| i64::try_from(each.revoked).ok(),
+    );
+    register(
+        "windlass_ledger_certificates_expiring",
+        "Outstanding certificates in the last tenth of their lifetime, without those of pods",
+        |each| i64::try_from(each.expiring).ok(),
     );
     register(
         "windlass_ledger_earliest_expiration_timestamp_seconds",

@@ -1,19 +1,25 @@
 //! What the segments of all chains contain, as far as they have been read or written.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::watch;
 use windlass_ledger::{
     AuthorityId, AuthorityTotals, CertificateIndex, CertificateState, EntryPosition, LedgerChain,
-    LedgerEntry, SegmentExpiry, SegmentHash, SegmentHeader, SerialNumber,
+    LedgerEntry, RevocationInfo, SegmentExpiry, SegmentHash, SegmentHeader, SerialNumber,
 };
 
 use super::metrics::LedgerMetrics;
+use crate::metrics::MetricFamilies;
+use crate::signers::SignerStatistics;
 
 /// Contents of the ledger in memory, shared by writers and maintenance.
 pub struct LedgerState {
     contents: Mutex<LedgerContents>,
     metrics: LedgerMetrics,
+    statistics: Arc<SignerStatistics>,
+    /// Turns true when all segments have been read.
+    loaded: watch::Sender<bool>,
 }
 
 #[derive(Default)]
@@ -22,6 +28,8 @@ struct LedgerContents {
     segments: BTreeMap<(LedgerChain, u64), KnownSegment>,
     /// Last segment of each chain that was announced to be deleted.
     pruned: HashMap<LedgerChain, u64>,
+    /// Deviations from the hash chain that were found when the segments were read.
+    problems: HashMap<LedgerChain, usize>,
     /// Whether all segments have been read.
     is_loaded: bool,
 }
@@ -47,6 +55,15 @@ pub struct ObservedSegment<'a> {
     pub bytes: usize,
 }
 
+/// What the ledger knows of the revocation of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedRevocation {
+    /// Signer that issued the certificate; `None` if it has no record.
+    pub signer: Option<String>,
+    /// Latest revocation or withdrawal; `None` if it was never revoked.
+    pub latest: Option<RevocationInfo>,
+}
+
 /// Segments of a chain that may be deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrunableSegments {
@@ -61,8 +78,13 @@ pub struct PrunableSegments {
 }
 
 impl LedgerState {
-    pub fn new(metrics: LedgerMetrics) -> LedgerState {
-        LedgerState { contents: Mutex::default(), metrics }
+    pub fn new(metrics: &MetricFamilies) -> LedgerState {
+        LedgerState {
+            contents: Mutex::default(),
+            metrics: metrics.ledger.clone(),
+            statistics: metrics.statistics.clone(),
+            loaded: watch::Sender::new(false),
+        }
     }
 
     pub fn metrics(&self) -> &LedgerMetrics {
@@ -91,10 +113,54 @@ impl LedgerState {
         self.metrics.set_size(header.chain, count, bytes);
     }
 
+    /// Notes how many deviations from the hash chain were found when the segments were read.
+    pub fn set_problems(&self, chain: LedgerChain, count: usize) {
+        self.lock().problems.insert(chain, count);
+        self.metrics.set_problems(chain, count);
+    }
+
+    /// Reports how many segments of a chain have been deleted since they were read or written.
+    pub fn report_missing(&self, chain: LedgerChain, count: usize) {
+        let problems = self.lock().problems.get(&chain).copied().unwrap_or(0);
+        self.metrics.set_problems(chain, problems + count);
+    }
+
+    /// Lists chain and sequence number of the segments that were read or written and not deleted since.
+    pub fn known_segments(&self) -> Vec<(LedgerChain, u64)> {
+        self.lock().segments.keys().copied().collect()
+    }
+
     pub fn set_loaded(&self) {
         let mut contents = self.lock();
         contents.index.shrink_to_fit();
         contents.is_loaded = true;
+        drop(contents);
+        self.loaded.send_replace(true);
+    }
+
+    /// Returns a receiver that turns true when all segments have been read.
+    pub fn subscribe_loaded(&self) -> watch::Receiver<bool> {
+        self.loaded.subscribe()
+    }
+
+    /// Returns what is known of the revocation of a certificate.
+    pub fn revocation(&self, authority: &AuthorityId, serial: SerialNumber) -> RecordedRevocation {
+        let contents = self.lock();
+        let certificate = contents.index.find(authority, serial);
+        RecordedRevocation {
+            signer: certificate.map(|certificate| certificate.signer().to_owned()),
+            latest: contents.index.revocation(authority, serial),
+        }
+    }
+
+    /// Lists the latest revocations of the certificates that `wanted` accepts, withdrawals included.
+    pub fn revocations(
+        &self,
+        wanted: impl Fn(&AuthorityId, RevocationInfo) -> bool,
+    ) -> Vec<(AuthorityId, SerialNumber, RevocationInfo)> {
+        let contents = self.lock();
+        let found = contents.index.revocations().filter(|(authority, _, info)| wanted(authority, *info));
+        found.map(|(authority, serial, info)| (authority.clone(), serial, info)).collect()
     }
 
     /// Whether all segments have been read.
@@ -123,6 +189,13 @@ impl LedgerState {
     pub fn totals(&self, now: i64) -> Vec<AuthorityTotals> {
         let contents = self.lock();
         if contents.is_loaded { contents.index.totals(now) } else { Vec::new() }
+    }
+
+    /// Counts certificates for the metrics and for the status of signers.
+    pub fn publish_totals(&self, now: i64) {
+        let totals = self.totals(now);
+        self.statistics.set_authorities(&totals);
+        self.metrics.set_totals(totals);
     }
 
     pub fn chain_of(&self, authority: &AuthorityId, serial: SerialNumber) -> Option<LedgerChain> {

@@ -50,7 +50,7 @@ struct ConditionTemplate {
     bad: &'static str,
     good: &'static str,
     good_message: &'static str,
-    trouble: fn(&DeletionReport) -> Option<String>,
+    problem: fn(&DeletionReport) -> Option<String>,
 }
 
 const WORDINGS: [ConditionTemplate; 5] = [
@@ -59,40 +59,40 @@ const WORDINGS: [ConditionTemplate; 5] = [
         bad: "DiscoveryFailed",
         good: "ResourcesDiscovered",
         good_message: "All resources successfully discovered",
-        trouble: |findings| findings.discovery.clone(),
+        problem: |findings| findings.discovery.clone(),
     },
     ConditionTemplate {
         kind: "NamespaceDeletionGroupVersionParsingFailure",
         bad: "GroupVersionParsingFailed",
         good: "ParsedGroupVersions",
         good_message: "All legacy kube types successfully parsed",
-        trouble: |findings| findings.malformed.clone(),
+        problem: |findings| findings.malformed.clone(),
     },
     ConditionTemplate {
         kind: "NamespaceDeletionContentFailure",
         bad: "ContentDeletionFailed",
         good: "ContentDeleted",
         good_message: "All content successfully deleted, may be waiting on finalization",
-        trouble: failures_message,
+        problem: failures_message,
     },
     ConditionTemplate {
         kind: "NamespaceContentRemaining",
         bad: "SomeResourcesRemain",
         good: "ContentRemoved",
         good_message: "All content successfully removed",
-        trouble: remaining_message,
+        problem: remaining_message,
     },
     ConditionTemplate {
         kind: "NamespaceFinalizersRemaining",
         bad: "SomeFinalizerRemain",
         good: "ContentRemoved",
         good_message: "All content successfully removed",
-        trouble: finalizers_message,
+        problem: finalizers_message,
     },
 ];
 
 fn from_report(findings: &DeletionReport) -> impl Iterator<Item = DeletionCondition> + '_ {
-    WORDINGS.iter().map(|wording| match (wording.trouble)(findings) {
+    WORDINGS.iter().map(|wording| match (wording.problem)(findings) {
         Some(message) => {
             DeletionCondition { kind: wording.kind, status: "True", reason: wording.bad, message }
         }

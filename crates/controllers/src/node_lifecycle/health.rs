@@ -10,7 +10,6 @@ use tokio::time::Instant;
 
 use super::NodeMonitor;
 
-/// Heartbeats of all nodes.
 #[derive(Debug)]
 pub struct NodeHealth {
     monitor: NodeMonitor,

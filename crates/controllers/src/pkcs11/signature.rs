@@ -39,7 +39,6 @@ impl TokenMechanism {
         }
     }
 
-    /// Returns the input of the mechanism for a message.
     pub(super) fn input(self, message: &[u8]) -> Vec<u8> {
         match self {
             Self::RsaSha256 => [&SHA256_DIGEST_INFO, digest(&SHA256, message).as_ref()].concat(),

@@ -7,10 +7,10 @@ use std::{fs, thread};
 
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    CaKey, CertificateAuthority, CrlTemplate, Error, ExternalKey, KeyPurpose, KeyType, LeafTemplate,
-    PrivateKey, PublicKey, Subject, Validity, issue, pem,
+    CaKey, CertificateAuthority, CrlTemplate, Error, ExternalKey, KeyPurpose, KeyType, PrivateKey, PublicKey,
+    Subject, Validity, issue, pem,
 };
-use windlass_testkit::{PIN, SoftHsm, poll_until, random_serial};
+use windlass_testkit::{PIN, SoftHsm, leaf_template, poll_until, random_serial};
 
 use super::*;
 
@@ -39,14 +39,7 @@ fn self_signed(key: Arc<TokenKey>) -> CertificateAuthority {
 
 fn leaf(authority: &CertificateAuthority) -> Vec<u8> {
     let key = PrivateKey::generate().unwrap();
-    let template = LeafTemplate {
-        subject: Subject::new("leaf", &[]).unwrap(),
-        alt_names: Vec::new(),
-        purposes: vec![KeyPurpose::ClientAuth],
-        validity: authority.certificate().validity(),
-        public_key: key.public_key(),
-        serial: random_serial(),
-    };
+    let template = leaf_template("leaf", &[KeyPurpose::ClientAuth], authority.certificate().validity(), &key);
     issue(authority, &template).unwrap()
 }
 

@@ -258,6 +258,7 @@ impl ModelWorld {
 
     fn count_leaves(&self) -> LeafObservation {
         let count = |authority: u8| LeafCount {
+            issued: 0,
             outstanding: self.outstanding(authority).count() as u64,
             latest_expiry: self.outstanding(authority).map(|leaf| time_at(leaf.expires)).max(),
         };

@@ -133,6 +133,8 @@ pub enum ConsumerProof {
 /// Leaves of one authority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafCount {
+    /// Leaves in the ledger, including expired and superseded ones.
+    pub issued: u64,
     /// Leaves that have neither expired nor been superseded or revoked.
     pub outstanding: u64,
     /// Latest expiry among the unexpired leaves.

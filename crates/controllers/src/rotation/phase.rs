@@ -413,7 +413,7 @@ impl<'a> Course<'a> {
                 until: None,
             };
         };
-        let LeafCount { outstanding, latest_expiry } = leaves.of(self.target().other());
+        let LeafCount { outstanding, latest_expiry, .. } = leaves.of(self.target().other());
         if outstanding > 0 && !is_waived {
             let until = latest_expiry.map(timestamp::format).unwrap_or_default();
             return RetirementState::Waits {

@@ -315,6 +315,7 @@ impl RotationController {
                 true => &mut leaves.new,
                 false => &mut leaves.old,
             };
+            count.issued += totals.issued;
             count.outstanding += totals.outstanding;
             let expiry = totals.latest_expiry.and_then(|time| OffsetDateTime::from_unix_timestamp(time).ok());
             count.latest_expiry = count.latest_expiry.max(expiry.filter(|_| totals.outstanding > 0));
@@ -326,7 +327,7 @@ impl RotationController {
         let encode = |authority: &Option<KnownAuthority>| authority.as_ref().map(KnownAuthority::to_status);
         let leaves = snapshot.observed.leaves.map(|LeafObservation { old, new }| CaRotationLeaves {
             outstanding: old.outstanding,
-            renewed: new.outstanding,
+            renewed: new.issued,
             latest_expiry: old.latest_expiry.map(timestamp::format),
         });
         StatusFacts {

@@ -1,10 +1,11 @@
 //! Configuration of custom signers: the file `signers.yaml`, and `spec` of Signer objects, with one parser for both.
 //!
-//! Each section has one file with its type and its parser: `ca`, `requests`, `pods`, `limits` (with `intermediates` and
-//! `crl`), and `publish` here. `pattern` has the patterns for names, `usages` the usages. To add an option, add a field
+//! Each section has one file with its type and its parser: `ca`, `requests`, `pods`, `crl`, `limits` (with `intermediates`), and `publish`
+//! here. `pattern` has the patterns for names, `usages` the usages. To add an option, add a field
 //! to the type and read it in the parser beside it.
 
 mod ca;
+mod crl;
 mod limits;
 mod pattern;
 pub mod pods;
@@ -25,7 +26,8 @@ use windlass_runtime::file_watch::read_limited;
 pub use windlass_runtime::config::ConfigErrors;
 
 pub use ca::{CaConfig, CaRecipe};
-pub use limits::{CrlConfig, IntermediatePolicy, SignerLimits};
+pub use crl::{CrlConfig, CrlConfigMap, DEFAULT_CRL_DURATION, DistributionPointTemplate, resolve_points};
+pub use limits::{IntermediatePolicy, SignerLimits};
 pub use pattern::{AddressBlock, NamePattern, RequesterIdentity};
 pub use pods::PodProfile;
 pub use requests::{AllowedRequesters, ApprovalMode, RequestProfile};
@@ -178,14 +180,19 @@ impl SignerConfig {
         let publish = fields.optional("publish", |section| PublicationConfig::parse(section, signer));
         let limits = fields.optional("limits", SignerLimits::parse);
         let crl = fields.optional("crl", CrlConfig::parse);
+        let (mut requests, mut pods, crl) = (requests?, pods?, crl?);
+        if let Some(CrlConfig { distribution_points, .. }) = &crl {
+            requests.iter_mut().for_each(|each| each.distribution_points.clone_from(distribution_points));
+            pods.iter_mut().for_each(|each| each.distribution_points.clone_from(distribution_points));
+        }
         Ok(SignerConfig {
             ca: ca?,
-            requests: requests?,
-            pods: pods?,
+            requests,
+            pods,
             publish: publish?,
             intermediates: intermediates?,
             limits: limits?.unwrap_or_default(),
-            crl: crl?,
+            crl,
             name: name?,
         })
     }

@@ -3,13 +3,14 @@
 //! - `sources`: follows both and updates the set of signers.
 //! - `controller`: watches the objects while the server has the kind.
 //! - `file_sync`: applies the entries of the file as objects.
-//! - `status`: status of an object, a pure function; `reporter`: writes it.
+//! - `status`: status of an object, a pure function; `reporter`: writes it; `metrics`: exposes whether it is ready.
 //!
 //! An object takes precedence over the entry of the file for the same signer, which it usually was made from. The entry
 //! alone counts where objects are not served, and until its object exists.
 
 mod controller;
 mod file_sync;
+mod metrics;
 mod reporter;
 mod sources;
 mod status;
@@ -26,6 +27,7 @@ use windlass_api::signer_name::SignerName;
 use super::config::{CaConfig, SignerConfig};
 
 pub(crate) use controller::run;
+pub(crate) use metrics::SignerObjectMetrics;
 pub(crate) use sources::SignerSources;
 
 /// Signer objects by their names.

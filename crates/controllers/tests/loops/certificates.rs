@@ -121,7 +121,6 @@ async fn add_condition(api: &Api<Csr>, name: &str, kind: &str) {
     api.replace_subresource("approval", name, &params, &request).await.unwrap();
 }
 
-/// Returns the condition of this type.
 pub fn condition<'a>(request: &'a Csr, kind: &str) -> Option<&'a CertificateSigningRequestCondition> {
     let conditions = request.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().find(|condition| condition.type_ == kind)
@@ -234,9 +233,9 @@ async fn a_node_serves_under_its_own_names() {
     let (user, groups) = NODE;
     let all: Api<Csr> = Api::all(world.client.clone());
     create_csr(&Api::all(world.client_as(user, groups)), "serving", "kubelet serving").await;
-    let told =
+    let reported =
         |request: Option<&Csr>| request.and_then(|r| condition(r, "windlass.dev/ApprovalDelayed")).is_some();
-    let pending = wait_until(&all, "serving", "say what is wrong", told).await.unwrap();
+    let pending = wait_until(&all, "serving", "say what is wrong", reported).await.unwrap();
     let why = condition(&pending, "windlass.dev/ApprovalDelayed").unwrap();
     assert_eq!(why.reason.as_deref(), Some("AddressMismatch"));
     assert!(why.message.as_ref().unwrap().contains("10.0.0.1"), "{why:?}");

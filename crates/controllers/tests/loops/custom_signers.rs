@@ -3,7 +3,7 @@
 mod ca_replacement;
 mod ca_secrets;
 mod csr_template;
-mod objects;
+pub mod objects;
 mod requester_templates;
 mod rotation;
 mod tokens;
@@ -28,7 +28,7 @@ use windlass_testkit::{ca_with_validity, random_serial as serial};
 
 use crate::certificates::{approve, condition, is_settled};
 use crate::fixture::{TestCluster, wait_until};
-use csr_template::CsrTemplate;
+pub use csr_template::CsrTemplate;
 
 type Csr = CertificateSigningRequest;
 type Bundle = ClusterTrustBundle;
@@ -119,8 +119,7 @@ fn authority(name: &str, days: i64) -> CertificateAuthority {
     ca_with_validity(name, validity)
 }
 
-/// Writes a CA and its issuers.
-fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certificate]) {
+pub fn write_ca(folder: &Path, authority: &CertificateAuthority, issuers: &[&Certificate]) {
     let chain: String = std::iter::once(authority.certificate())
         .chain(issuers.iter().copied())
         .map(Certificate::to_pem)
@@ -191,8 +190,7 @@ async fn every_kind_of_ca_issues_what_verifies() {
         .map(|kind| {
             let name = kind.to_lowercase();
             format!(
-                "- name: example.com/{name}\n  \
-                   ca: {{selfSigned: {{directory: {name}, keyType: {kind}}}}}\n  \
+                "- name: example.com/{name}\n  ca: {{selfSigned: {{directory: {name}, keyType: {kind}}}}}\n  \
                    requests: {{commonNames: ['*'], usages: [server auth], maxDuration: 1h, \
                    approval: {{automatic: {{groups: [web]}}}}}}\n  \
                    publish: {{}}\n"
@@ -308,13 +306,13 @@ async fn only_known_requesters_are_approved_and_only_for_what_is_signed() {
     GOOD.create(&site.requests_as("mallory", "webs"), "stranger").await;
     let alice = site.requests_as("alice", "x");
     CsrTemplate { names: &["DNS:evil.org"], ..GOOD }.create(&alice, "too-much").await;
-    let told = |request: Option<&Csr>| {
+    let reported = |request: Option<&Csr>| {
         request.is_some_and(|r| condition(r, "windlass.dev/ApprovalDelayed").is_some())
     };
-    let request = wait_until(&alice, "too-much", "have a condition", told).await.unwrap();
-    let told = condition(&request, "windlass.dev/ApprovalDelayed").unwrap();
-    assert_eq!(told.reason.as_deref(), Some("ProfileMismatch"));
-    assert!(told.message.as_ref().unwrap().contains("DNS name \"evil.org\""));
+    let request = wait_until(&alice, "too-much", "have a condition", reported).await.unwrap();
+    let reported = condition(&request, "windlass.dev/ApprovalDelayed").unwrap();
+    assert_eq!(reported.reason.as_deref(), Some("ProfileMismatch"));
+    assert!(reported.message.as_ref().unwrap().contains("DNS name \"evil.org\""));
     assert!(condition(&request, "Approved").is_none());
     GOOD.create(&site.requests_as("bob", "web"), "of-group").await;
     GOOD.create(&alice, "of-user").await;
@@ -386,9 +384,9 @@ async fn an_invalid_ca_at_startup_degrades_its_signer_only() {
         request.is_some_and(|r| condition(r, "windlass.dev/SigningDelayed").is_some())
     };
     let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
-    let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
-    assert_eq!(told.reason.as_deref(), Some("SignerUnavailable"));
-    let message = told.message.as_deref().unwrap();
+    let reported = condition(&request, "windlass.dev/SigningDelayed").unwrap();
+    assert_eq!(reported.reason.as_deref(), Some("SignerUnavailable"));
+    let message = reported.message.as_deref().unwrap();
     assert!(message.starts_with("the signer's CA cannot be used: it expired at "), "{message}");
 
     let new = authority("new", 99);

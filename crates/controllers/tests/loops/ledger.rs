@@ -100,7 +100,7 @@ fn segments_api(client: &Client) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
 }
 
-async fn stored_segments(client: &Client) -> Vec<StoredSegment> {
+pub async fn stored_segments(client: &Client) -> Vec<StoredSegment> {
     let objects = segments_api(client).list(&ListParams::default()).await.unwrap().items;
     let parse = |object: &DynamicObject| {
         let spec = &object.data["spec"];

@@ -15,5 +15,6 @@ mod namespaces;
 mod node_lifecycle;
 mod pod_signer;
 mod publisher;
+mod revocation;
 mod service_accounts;
 mod unscheduled_pods;

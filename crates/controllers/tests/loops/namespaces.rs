@@ -67,10 +67,10 @@ async fn a_finalizer_blocks_namespace_deletion_and_is_reported() {
     maps.create(&PostParams::default(), &object(map)).await.unwrap();
     let _ = world.namespaces().delete("team", &DeleteParams::default()).await.unwrap();
 
-    let told = |found: Option<&Namespace>| {
+    let reported = |found: Option<&Namespace>| {
         condition(found, "NamespaceFinalizersRemaining").is_some_and(|c| c.status == "True")
     };
-    let held = wait_until(&world.namespaces(), "team", "say what it waits for", told).await.unwrap();
+    let held = wait_until(&world.namespaces(), "team", "say what it waits for", reported).await.unwrap();
     let words = |kind| {
         let c = condition(Some(&held), kind).unwrap();
         format!("{} {}: {}", c.status, c.reason.unwrap(), c.message.unwrap())

@@ -122,7 +122,6 @@ async fn create_service(world: &TestCluster, name: &str, app: &str) {
     world.api::<Service>("default").create(&PostParams::default(), &service).await.unwrap();
 }
 
-/// Creates a certificate request for a pod.
 async fn create_request(world: &TestCluster, name: &str, pod: &Pod, changes: Value) -> DynamicObject {
     let mut spec = json!({
         "signerName": SIGNER,
@@ -167,8 +166,8 @@ async fn wait_for_answer(api: &Api<DynamicObject>, name: &str) -> (DynamicObject
     let answered = tokio::time::timeout(Duration::from_secs(60), waiting).await;
     let request = answered.unwrap_or_else(|_| panic!("{name} was to be answered")).unwrap().unwrap();
     let condition = &request.data["status"]["conditions"][0];
-    let told = ["type", "reason", "message"].map(|f| condition[f].as_str().unwrap().to_owned());
-    (request, told)
+    let reported = ["type", "reason", "message"].map(|f| condition[f].as_str().unwrap().to_owned());
+    (request, reported)
 }
 
 /// Waits for an event on a request and returns it.
@@ -177,11 +176,11 @@ async fn wait_for_event(world: &TestCluster, name: &str, reason: &str) -> Event 
     let found = async {
         loop {
             let mut all = events.list(&ListParams::default()).await.unwrap().items.into_iter();
-            let told = all.find(|event| {
+            let reported = all.find(|event| {
                 let regarding = event.regarding.as_ref().unwrap();
                 regarding.name.as_deref() == Some(name) && event.reason.as_deref() == Some(reason)
             });
-            match told {
+            match reported {
                 Some(event) => return event,
                 None => tokio::task::yield_now().await,
             }
@@ -234,8 +233,8 @@ async fn every_key_gets_a_certificate_that_verifies() {
         for (number, (key, kind)) in table.into_iter().enumerate() {
             let name = format!("req-{number}");
             create_request(&world, &name, &pod, key).await;
-            let (request, told) = wait_for_answer(&requests(&world, "default"), &name).await;
-            assert_eq!(told[0], "Issued", "{told:?}");
+            let (request, reported) = wait_for_answer(&requests(&world, "default"), &name).await;
+            assert_eq!(reported[0], "Issued", "{reported:?}");
             let names = ["web.default.svc", "web.default.svc.cluster.local"];
             let leaf = verify(&request, &signing.ca, &names);
             assert_eq!(leaf.public_key().pod_key_type(), Ok(kind));
@@ -261,8 +260,8 @@ async fn certificates_last_as_long_as_both_allow() {
         let mut wanted = stub(P256);
         wanted["maxExpirationSeconds"] = asked;
         create_request(&world, name, &pod, wanted).await;
-        let (request, told) = wait_for_answer(&requests(&world, "default"), name).await;
-        assert_eq!(told[0], "Issued", "{told:?}");
+        let (request, reported) = wait_for_answer(&requests(&world, "default"), name).await;
+        assert_eq!(reported[0], "Issued", "{reported:?}");
         let leaf = verify(&request, &signing.ca, &[]);
         let seconds = |field: &str| {
             let text = request.data["status"][field].as_str().unwrap();
@@ -299,8 +298,8 @@ async fn unsupported_requests_are_denied_and_affect_no_other() {
     create_request(&world, "foreign", &pod, foreign).await;
     for (name, spec, reason) in table {
         create_request(&world, name, &pod, spec).await;
-        let (request, told) = wait_for_answer(&api, name).await;
-        assert_eq!((told[0].as_str(), told[1].as_str()), ("Denied", reason), "{told:?}");
+        let (request, reported) = wait_for_answer(&api, name).await;
+        assert_eq!((reported[0].as_str(), reported[1].as_str()), ("Denied", reason), "{reported:?}");
         assert!(request.data["status"].get("certificateChain").is_none_or(|c| c == ""));
     }
     create_request(&world, "good", &pod, stub(P384)).await;
@@ -321,9 +320,9 @@ async fn a_pending_request_gets_the_reason_and_is_signed_when_possible() {
     wait_for_event(&world, "late", "PodNotFound").await;
 
     create_request(&world, "early", &pod, stub(P256)).await;
-    let told = wait_for_event(&world, "early", "NoNames").await;
-    assert_eq!(told.note.as_deref(), Some("no service in default selects pod web-0"));
-    let regarding = told.regarding.unwrap();
+    let reported = wait_for_event(&world, "early", "NoNames").await;
+    assert_eq!(reported.note.as_deref(), Some("no service in default selects pod web-0"));
+    let regarding = reported.regarding.unwrap();
     assert_eq!(regarding.kind.as_deref(), Some("PodCertificateRequest"));
     assert_eq!(regarding.namespace.as_deref(), Some("default"));
     create_service(&world, "web", "web").await;
@@ -354,8 +353,8 @@ async fn a_restart_in_the_middle_loses_nothing() {
     }
     let mut serials = std::collections::HashSet::new();
     for name in &names {
-        let (request, told) = wait_for_answer(&api, name).await;
-        assert_eq!(told[0], "Issued", "{told:?}");
+        let (request, reported) = wait_for_answer(&api, name).await;
+        assert_eq!(reported[0], "Issued", "{reported:?}");
         assert!(serials.insert(verify(&request, &signing.ca, &[]).der().to_vec()));
     }
 }
@@ -374,8 +373,8 @@ async fn a_thousand_at_once_are_answered() {
     }
     let api = requests(&world, "default");
     for name in &names {
-        let (request, told) = wait_for_answer(&api, name).await;
-        assert_eq!(told[0], "Issued", "{name}: {told:?}");
+        let (request, reported) = wait_for_answer(&api, name).await;
+        assert_eq!(reported[0], "Issued", "{name}: {reported:?}");
         verify(&request, &signing.ca, &["web.default.svc"]);
     }
 }
@@ -386,7 +385,6 @@ fn documentation_example(start: &str) -> &'static str {
     blocks.find(|block| block.starts_with(start)).unwrap()
 }
 
-/// Creates the documented pod and a service for it.
 async fn create_documented_pod(world: &TestCluster) -> Pod {
     world.create_namespace("web").await;
     let service: Service = object(json!({
@@ -400,7 +398,6 @@ async fn create_documented_pod(world: &TestCluster) -> Pod {
 
 const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\n";
 
-/// Returns the value of a metric of the signer.
 fn metric_value(world: &TestCluster, name: &str) -> u64 {
     let metrics = world.metrics();
     let start = format!("{name}{{signer=\"{SIGNER}\"}} ");
@@ -420,8 +417,8 @@ async fn the_documented_file_is_sufficient() {
     let pod = create_documented_pod(&world).await;
     for (name, key) in [("stub", stub(P256)), ("older", proof_of_possession(&pod, KeyType::Ed25519))] {
         create_request(&world, name, &pod, key).await;
-        let (request, told) = wait_for_answer(&requests(&world, "web"), name).await;
-        assert_eq!(told[0], "Issued", "{told:?}");
+        let (request, reported) = wait_for_answer(&requests(&world, "web"), name).await;
+        assert_eq!(reported[0], "Issued", "{reported:?}");
         verify(&request, &ca, &["web.web.svc"]);
     }
     for name in ["windlass_signer_issued_total", "windlass_signer_ca_expiration_seconds"] {
@@ -469,9 +466,9 @@ async fn the_documented_permissions_are_enough() {
     bindings.create(&PostParams::default(), &binding).await.unwrap();
     create_request(&world, "one", &pod, stub(P256)).await;
     let events: Api<Event> = world.api("web");
-    let told = |event: &Event| event.reason.as_deref() == Some("AnswerRefused");
+    let reported = |event: &Event| event.reason.as_deref() == Some("AnswerRefused");
     let seen = async {
-        while !events.list(&ListParams::default()).await.unwrap().items.iter().any(told) {
+        while !events.list(&ListParams::default()).await.unwrap().items.iter().any(reported) {
             tokio::task::yield_now().await;
         }
     };
@@ -479,8 +476,8 @@ async fn the_documented_permissions_are_enough() {
 
     let whole = ClusterRole { metadata: created.metadata, ..role };
     roles.replace(&whole.name_any(), &PostParams::default(), &whole).await.unwrap();
-    let (request, told) = wait_for_answer(&requests(&world, "web"), "one").await;
-    assert_eq!(told[0], "Issued", "{told:?}");
+    let (request, reported) = wait_for_answer(&requests(&world, "web"), "one").await;
+    assert_eq!(reported[0], "Issued", "{reported:?}");
     let leaf = verify(&request, &signing.ca, &["web.web.svc.cluster.local"]);
     assert_eq!(leaf.alt_names().uris, ["spiffe://example.com/ns/web/sa/frontend"]);
 }

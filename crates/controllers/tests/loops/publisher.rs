@@ -127,19 +127,19 @@ async fn an_immutable_config_map_is_reported_and_unchanged() {
     site.world.run_controllers_with(options);
     let selector = format!("involvedObject.uid={}", stuck.uid().unwrap());
     let events = site.world.api::<Event>("default");
-    let told = || async { events.list(&ListParams::default().fields(&selector)).await.unwrap().items };
+    let reported = || async { events.list(&ListParams::default().fields(&selector)).await.unwrap().items };
     let waiting = async {
-        while told().await.is_empty() {
+        while reported().await.is_empty() {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), waiting).await.unwrap();
-    assert_eq!(told().await[0].reason.as_deref(), Some("ImmutableRootCA"));
+    assert_eq!(reported().await[0].reason.as_deref(), Some("ImmutableRootCA"));
     // Other namespaces get the ConfigMap; this one gets it after the immutable one is deleted.
     site.wait_until_published("kube-system").await;
     let _ = maps.delete(NAME, &DeleteParams::default()).await.unwrap();
     site.wait_until_published("default").await;
-    let events = told().await;
+    let events = reported().await;
     assert_eq!(events.len(), 1);
     assert_eq!(events[0].series, None);
 }

@@ -83,14 +83,37 @@ fn the_state_follows_from_the_entries() {
         ["Recorded", "Issued", "Abandoned", "Revoked", "Revoked", "Recorded"]
     );
     let revoked = index.find(&records[3].authority, records[3].serial).unwrap().revocation();
-    let reason = RevocationReason::KeyCompromise;
-    assert_eq!(revoked, Some(RevocationInfo { reason, time: START }));
+    let (reason, not_after) = (RevocationReason::KeyCompromise, records[3].not_after);
+    assert_eq!(revoked, Some(RevocationInfo { reason, time: START, not_after }));
     let outstanding = CertificateFilter { outstanding: true, ..CertificateFilter::default() };
     let expected = [0, 1, 5].map(|n| records[n].serial);
     assert_eq!(serials(&index, &outstanding, START), expected);
     assert!(serials(&index, &outstanding, START + 2 * DAY).is_empty(), "all have expired");
     let other = AuthorityId::from_bytes(&[8; 20]).unwrap();
     assert!(index.find(&other, records[0].serial).is_none());
+}
+
+#[test]
+fn revocations_are_known_for_a_week_after_expiry_even_without_a_record() {
+    let mut source = RecordSource::new();
+    let mut chain = TestChain::new(LedgerChain::Short);
+    let (held, unrecorded) = (source.pod(), source.pod());
+    chain.append(LedgerEntry::Issuance(Box::new(held.clone())));
+    chain.append(revocation(&held, RevocationReason::CertificateHold, START));
+    chain.append(revocation(&held, RevocationReason::RemoveFromCrl, START + 1));
+    chain.append(revocation(&unrecorded, RevocationReason::KeyCompromise, START));
+    let mut index = chain.index();
+    for (now, known) in [(START, 2), (START + 5 * DAY, 2), (START + 10 * DAY, 0)] {
+        index.remove_expired(now);
+        assert_eq!(index.revocations().count(), known, "{now}");
+        let reason = |record: &IssuanceRecord| {
+            index.revocation(&record.authority, record.serial).map(|found| found.reason)
+        };
+        let expected = (known > 0).then_some(RevocationReason::KeyCompromise);
+        assert_eq!(reason(&unrecorded), expected);
+        let expected = (known > 0).then_some(RevocationReason::RemoveFromCrl);
+        assert_eq!(reason(&held), expected);
+    }
 }
 
 #[test]
@@ -201,6 +224,7 @@ fn totals_count_per_signer_and_authority() {
             unexpired: 3,
             outstanding: 1,
             revoked: 1,
+            expiring: 0,
             earliest_expiry: Some(renewed.not_after),
             latest_expiry: Some(revoked.not_after),
         },
@@ -211,6 +235,7 @@ fn totals_count_per_signer_and_authority() {
             unexpired: 1,
             outstanding: 1,
             revoked: 0,
+            expiring: 0,
             earliest_expiry: Some(other.not_after),
             latest_expiry: Some(other.not_after),
         },
@@ -225,6 +250,31 @@ fn totals_count_per_signer_and_authority() {
     assert_eq!((index.len(), issued), (0, vec![4, 1]));
     chain.fill(&mut index);
     assert!(index.is_empty(), "what was removed does not come back");
+}
+
+#[test]
+fn certificates_of_pods_do_not_count_as_expiring() {
+    let mut source = RecordSource::new();
+    let (pod, node, revoked) = (source.pod(), source.node(true), source.node(true));
+    let mut chain = TestChain::new(LedgerChain::Long);
+    [&pod, &node, &revoked].into_iter().for_each(|record| chain.issue(record));
+    chain.append(revocation(&revoked, RevocationReason::CessationOfOperation, START));
+    let index = chain.index();
+    let expiring = |now: i64| index.totals(now).iter().map(|totals| totals.expiring).sum::<u64>();
+    let tenth = |of: &IssuanceRecord| of.not_after - (of.not_after - of.not_before) / 10;
+    for (now, expected) in [
+        (tenth(&pod) + 1, 0),
+        (tenth(&node), 0),
+        (tenth(&node) + 1, 1),
+        (node.not_after, 1),
+        (node.not_after + 1, 0),
+    ] {
+        assert_eq!(expiring(now), expected, "{now}");
+    }
+    let renewal = source.renewal(&node);
+    chain.issue(&renewal);
+    let renewed = chain.index().totals(tenth(&node) + 1);
+    assert_eq!(renewed.iter().map(|totals| totals.expiring).sum::<u64>(), 0, "it is superseded");
 }
 
 #[test]

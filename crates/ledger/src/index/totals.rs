@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{CertificateIndex, CertificateState};
+use super::{CertificateIndex, CertificateState, CertificateView};
 use crate::identity::AuthorityId;
 
 /// Numbers of certificates that one CA key has signed for one signer. Abandoned records do not count.
@@ -20,6 +20,9 @@ pub struct AuthorityTotals {
     pub outstanding: u64,
     /// Certificates that are revoked and have not expired.
     pub revoked: u64,
+    /// Outstanding certificates in the last tenth of their lifetime. Those of pods do not count: a pod may have been
+    /// deleted long ago, which the ledger does not know, and its node reports whether it renews.
+    pub expiring: u64,
     /// First expiry among the outstanding certificates, in seconds since 1970; `None` if there are none.
     pub earliest_expiry: Option<i64>,
     /// Last expiry among the unexpired certificates, in seconds since 1970; `None` if there are none.
@@ -50,6 +53,7 @@ impl CertificateIndex {
             totals.revoked += u64::from(certificate.state() == CertificateState::Revoked);
             if certificate.is_outstanding(now) {
                 totals.outstanding += 1;
+                totals.expiring += u64::from(is_expiring(&certificate, now));
                 totals.earliest_expiry =
                     Some(totals.earliest_expiry.map_or(expiry, |first| first.min(expiry)));
             }
@@ -73,8 +77,15 @@ impl CertificateIndex {
             unexpired: 0,
             outstanding: 0,
             revoked: 0,
+            expiring: 0,
             earliest_expiry: None,
             latest_expiry: None,
         }))
     }
+}
+
+/// Whether nobody has renewed an unexpired certificate although nine tenths of its lifetime have passed.
+fn is_expiring(certificate: &CertificateView<'_>, now: i64) -> bool {
+    let lifetime = certificate.not_after() - certificate.not_before();
+    certificate.holder().pod.is_empty() && certificate.not_after() - now < lifetime / 10
 }

@@ -11,7 +11,6 @@ use crate::status_file::{AgentStatus, CertificateStatus, RegistrationStatus, Vol
 use crate::volume_manager::report::VolumeReports;
 use windlass_runtime::durable::FileSystem;
 
-/// Writes the status file of an agent.
 pub struct StatusFileWriter {
     /// The name of the Node object, written to the status file.
     pub node: String,
@@ -19,7 +18,6 @@ pub struct StatusFileWriter {
     pub cert_dir: PathBuf,
     /// Directory in which the status file is written.
     pub root_dir: PathBuf,
-    /// File system access for writing the status file.
     pub files: FileSystem,
     /// Source of the time stamps in the status file.
     pub clock: Clock,

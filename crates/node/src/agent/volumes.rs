@@ -10,9 +10,11 @@ use tokio::task::JoinSet;
 use super::AgentOptions;
 use crate::node_status::NodeRegistration;
 use crate::projections::{self, HostProjections, Notifier};
+use crate::read_observer::ReadObserver;
 use crate::sources::bundles::{self, BundleView};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods;
+use crate::sources::revocation_lists::{self, RevocationListView};
 use crate::sources::tokens::TokenManager;
 use crate::trust;
 use crate::volume::plan::OptionalApi;
@@ -31,6 +33,7 @@ pub struct VolumeRuntime {
     /// Host projections; none if the agent has no projections file.
     pub projections: Arc<ReloadableFile<HostProjections>>,
     bundles: watch::Sender<Arc<BundleView>>,
+    revocation_lists: watch::Sender<RevocationListView>,
     certificates: watch::Sender<Option<Arc<VolumeCertificateManager>>>,
 }
 
@@ -42,6 +45,7 @@ impl VolumeRuntime {
             reports: watch::Sender::default(),
             projections: Arc::new(ReloadableFile::new(projections.unwrap_or_default())),
             bundles: watch::Sender::new(bundles::initial_view(options.gates)),
+            revocation_lists: watch::Sender::new(revocation_lists::initial_view()),
             certificates: watch::Sender::new(None),
         })
     }
@@ -72,6 +76,7 @@ impl VolumeRuntime {
         let counts = options.metrics.notifications.clone();
         let notifier = Notifier::new(directory, files.clone(), clock.clone(), counts);
         self.certificates.send_replace(Some(certificates.clone()));
+        let reads = ReadObserver::new(&options.root_dir, files.clone(), clock.clone());
         let manager = VolumeManager {
             client: client.clone(),
             node: node.clone(),
@@ -83,11 +88,13 @@ impl VolumeRuntime {
             pods: pods.subscribe(),
             bundles: self.bundles.subscribe(),
             projections: self.projections.subscribe(),
+            revocation_lists: self.revocation_lists.subscribe(),
             registration,
             objects: ObjectCache::new(client.clone(), wake.clone()),
             tokens: TokenManager::new(client.clone(), clock.clone(), options.random.clone(), wake),
             certificates: certificates.clone(),
             notifier,
+            reads: reads.clone(),
             wakes,
             metrics: options.metrics.volumes.clone(),
             reports: self.reports.clone(),
@@ -101,10 +108,19 @@ impl VolumeRuntime {
             let out = self.bundles.clone();
             tasks.spawn(bundles::watch_bundles(client.clone(), clock.clone(), out));
         }
+        let (lists, needed) = (self.revocation_lists.clone(), self.projections.subscribe());
+        tasks.spawn(revocation_lists::watch_revocation_lists(client.clone(), needed, lists));
         tasks.spawn(certificates.run());
         tasks.spawn(manager.run());
         let reports = self.reports.subscribe();
-        tasks.spawn(trust::report(client.clone(), node.clone(), clock.clone(), reports));
+        let states = reads.states();
+        tasks.spawn(reads.run());
+        tasks.spawn(trust::report(client.clone(), node.clone(), clock.clone(), reports, states));
+    }
+
+    /// ClusterTrustBundles, as far as they are known; none before `start` is called.
+    pub fn bundles(&self) -> watch::Receiver<Arc<BundleView>> {
+        self.bundles.subscribe()
     }
 
     /// Bytes of all cached bundles; `None` before the first list or if the server has none.

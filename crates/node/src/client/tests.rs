@@ -82,7 +82,8 @@ impl RecordingTlsServer {
     fn client(&self, current: CurrentKeyPair) -> Client {
         let mut config = Config::new(self.url.parse().unwrap());
         config.root_cert = Some(vec![authority_der()]);
-        connect(&config, current).unwrap()
+        let monitor = CredentialMonitor::new(crate::clock::system());
+        connect(&config, current, monitor).unwrap()
     }
 
     fn last(&self) -> ConnectionRecord {

@@ -93,10 +93,7 @@ mod tests {
         let bundle = "projected_volume_source_type=\"ClusterTrustBundle\"";
         for line in [
             format!("projectedvolumesource_refresh_count{{{bundle},status=\"Error\"}} 1"),
-            format!(
-                "projectedvolumesource_refresh_duration_bucket\
-                 {{le=\"0.005\",{bundle},status=\"OK\"}} 1"
-            ),
+            format!("projectedvolumesource_refresh_duration_bucket{{le=\"0.005\",{bundle},status=\"OK\"}} 1"),
             "windlass_node_trust_delivery_seconds_bucket{le=\"0.5\",from=\"change\"} 0".to_owned(),
             "windlass_node_trust_delivery_seconds_bucket{le=\"1\",from=\"change\"} 1".to_owned(),
             "windlass_node_trust_delivery_seconds_bucket{le=\"60\",from=\"arrival\"} 1".to_owned(),

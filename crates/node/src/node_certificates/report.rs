@@ -23,6 +23,8 @@ pub struct NodeCertificateReport {
     pub errors: u64,
     /// Number of certificates stored since the start.
     pub stored: u64,
+    /// Number of unexpired certificates that the server rejected since the start.
+    pub rejections: u64,
     /// Problems found in the certificate store at the start.
     pub warnings: Vec<String>,
 }
@@ -46,6 +48,8 @@ pub struct CurrentCertificateReport {
     pub rotate_at: OffsetDateTime,
     /// Required names that the certificate lacks, if any.
     pub lacking: Option<String>,
+    /// When the server first rejected the certificate; `None` while it accepts it.
+    pub rejected_since: Option<OffsetDateTime>,
 }
 
 /// The current activity of a certificate manager.
@@ -119,6 +123,8 @@ pub enum FailureCause {
     BadCertificate,
     /// The issued certificate lacks names or groups that were requested.
     NamesMissing,
+    /// The server rejects the unexpired certificate, for example because it is revoked.
+    CertificateRejected,
 }
 
 impl FailureCause {
@@ -141,6 +147,7 @@ impl FailureCause {
             Self::RequestFailed => "RequestFailed",
             Self::BadCertificate => "BadCertificate",
             Self::NamesMissing => "NamesMissing",
+            Self::CertificateRejected => "CertificateRejected",
         }
     }
 }
@@ -160,6 +167,11 @@ pub enum RotationNotice {
         expires: OffsetDateTime,
         /// Age of the replaced certificate; `None` if there was none.
         age: Option<Duration>,
+    },
+    /// A certificate was stored in place of one that the server rejected.
+    Replaced {
+        /// Serial number of the rejected certificate, in hexadecimal digits.
+        serial: String,
     },
     /// A failure that differs from the previous one.
     Failed(CertificateFailure),

@@ -9,22 +9,28 @@
 //! only copy; and the number of requests is limited per node. Volume certificates have none of these, but follow the
 //! published trust anchors and report their age to pods.
 
+mod failure_response;
+mod schedule;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
 
 use super::report::{
-    CertificateFailure, CurrentCertificateReport, FailureCause, ManagerActivity, NodeCertificateReport,
-    RotationNotice,
+    CertificateFailure, FailureCause, ManagerActivity, NodeCertificateReport, RotationNotice,
 };
 use windlass_runtime::rate_limit::TokenBucket;
 
 use crate::clock::{self, ClockReading};
+use crate::credential_monitor::CertificateRejection;
 use crate::csr::CsrStage;
 use crate::key_pair::CertificateKeyPair;
-use crate::renewal::{FailureClass, RenewalTimes, RetryPolicy, RetryState};
+use crate::renewal::{RetryPolicy, RetryState};
 use crate::template::{CertificatePurpose, CertificateTemplate};
+
+use failure_response::{failure_class, key_after, rejection_failure};
+use schedule::{RotationSchedule, serial_text};
 
 /// How often to check the wall clock, which may have jumped.
 const LOOK: Duration = Duration::from_secs(10);
@@ -42,12 +48,10 @@ pub struct RotationStateMachine {
     trouble: Option<CertificateFailure>,
     errors: u64,
     stored: u64,
+    rejections: u64,
+    /// Consecutive certificates that replaced one of a tainted authority.
+    taint_renewals: u32,
     warnings: Vec<String>,
-}
-
-struct RotationSchedule {
-    identity: Arc<CertificateKeyPair>,
-    rotate_at: OffsetDateTime,
 }
 
 enum RotationPhase {
@@ -106,6 +110,10 @@ pub enum RotationEvent {
     Issued(Arc<CertificateKeyPair>),
     /// The certificate is on disk and current.
     Stored,
+    /// The server rejects the certificate of the node, or no longer does.
+    Rejection(Option<CertificateRejection>),
+    /// The certificate was issued by a tainted authority, and is to be renewed at this time; `None` if not.
+    Tainted(Option<OffsetDateTime>),
     /// The current action failed, for this reason.
     Failed(CertificateFailure),
 }
@@ -152,6 +160,8 @@ impl RotationStateMachine {
             trouble: None,
             errors: 0,
             stored: 0,
+            rejections: 0,
+            taint_renewals: 0,
             warnings,
         }
     }
@@ -171,6 +181,8 @@ impl RotationStateMachine {
             }
             RotationEvent::Issued(identity) => self.issued(identity, now, random),
             RotationEvent::Stored => self.activate(now, random),
+            RotationEvent::Rejection(rejection) => self.update_rejection(rejection.as_ref(), now),
+            RotationEvent::Tainted(at) => self.update_taint(at, now, random),
             RotationEvent::Failed(trouble) => self.failed(trouble, now, random),
         }
     }
@@ -180,7 +192,7 @@ impl RotationStateMachine {
         let due = match (&self.phase, &self.held) {
             (RotationPhase::Pausing { until, .. }, _) => until.saturating_sub(now.since),
             (RotationPhase::Idle, Some(held)) => {
-                Duration::try_from(held.rotate_at - now.wall).unwrap_or_default()
+                Duration::try_from(held.renew_at() - now.wall).unwrap_or_default()
             }
             _ => LOOK,
         };
@@ -207,6 +219,7 @@ impl RotationStateMachine {
             trouble: self.trouble.clone(),
             errors: self.errors,
             stored: self.stored,
+            rejections: self.rejections,
             warnings: self.warnings.clone(),
         }
     }
@@ -254,8 +267,8 @@ impl RotationStateMachine {
     fn is_due(&self, now: ClockReading) -> bool {
         let Some(template) = &self.template else { return false };
         self.held.as_ref().is_none_or(|held| {
-            now.wall >= held.rotate_at
-                || !held.identity.is_valid_at(now.wall)
+            now.wall >= held.renew_at()
+                || !held.is_usable(now)
                 || template.lacking(held.identity.leaf()).is_some()
         })
     }
@@ -288,10 +301,64 @@ impl RotationStateMachine {
             return RequesterCredential::Own;
         }
         let Some(held) = &self.held else { return RequesterCredential::Bootstrap };
+        if held.rejected_since.is_some() {
+            return RequesterCredential::Bootstrap;
+        }
         match held.identity.is_valid_at(now.wall) != self.other_credential {
             true => RequesterCredential::Own,
             false => RequesterCredential::Bootstrap,
         }
+    }
+
+    /// Replaces a certificate that the server rejects, with a new key, because the old one may be known to others.
+    fn update_rejection(
+        &mut self,
+        rejection: Option<&CertificateRejection>,
+        now: ClockReading,
+    ) -> Vec<RotationAction> {
+        let Some(held) = &mut self.held else { return Vec::new() };
+        let rejection = rejection.filter(|one| Arc::ptr_eq(&one.identity, &held.identity));
+        let was_rejected = held.rejected_since.is_some();
+        held.rejected_since = rejection.map(|one| one.since);
+        let Some(since) = held.rejected_since.filter(|_| !was_rejected) else {
+            return self.tick(now);
+        };
+        self.rejections = self.rejections.saturating_add(1);
+        let trouble = rejection_failure(&serial_text(&held.identity), since, held.identity.expires());
+        let mut actions = vec![RotationAction::Notify(RotationNotice::Failed(trouble.clone()))];
+        self.trouble = Some(trouble);
+        match &self.phase {
+            // A certificate has been issued already.
+            RotationPhase::Storing { .. }
+            | RotationPhase::Pausing { next: RotationStep::Store { .. }, .. } => return actions,
+            // This ends soon, and then the bootstrap credential is used.
+            RotationPhase::Asking { .. } => return actions,
+            // The rejected certificate authenticates it, so that it cannot complete.
+            RotationPhase::Waiting { .. } => actions.push(RotationAction::Cancel),
+            RotationPhase::Idle | RotationPhase::Pausing { .. } => {}
+        }
+        self.retries.clear_transient();
+        self.phase = RotationPhase::Idle;
+        actions.extend(self.request_if_due(RotationKey::Fresh, now));
+        actions
+    }
+
+    /// Renews a certificate of a tainted authority at this time, or with backoff if the signer issued one of a tainted
+    /// authority again.
+    fn update_taint(
+        &mut self,
+        at: Option<OffsetDateTime>,
+        now: ClockReading,
+        random: f64,
+    ) -> Vec<RotationAction> {
+        if at.is_none() {
+            self.taint_renewals = 0;
+        }
+        let delay =
+            self.taint_renewals.checked_sub(1).map(|earlier| self.retries.refusal_delay(earlier, random));
+        let Some(held) = &mut self.held else { return Vec::new() };
+        held.taint_at = at.map(|at| delay.map_or(at, |delay| now.wall + delay));
+        self.tick(now)
     }
 
     fn update_template(
@@ -373,9 +440,10 @@ impl RotationStateMachine {
         // A certificate with missing names is better than none, but does not replace a complete
         // one.
         if let Some(lacking) = template.lacking(identity.leaf())
-            && self.held.as_ref().is_some_and(|held| {
-                held.identity.is_valid_at(now.wall) && template.lacking(held.identity.leaf()).is_none()
-            })
+            && self
+                .held
+                .as_ref()
+                .is_some_and(|held| held.is_usable(now) && template.lacking(held.identity.leaf()).is_none())
         {
             let message = format!("the issued certificate lacks {lacking}; not using it");
             return self.failed(
@@ -406,6 +474,10 @@ impl RotationStateMachine {
         let before = self.held.replace(RotationSchedule::new(identity.clone(), random));
         // It may be in use already, if the disk was slow.
         let before = before.filter(|before| !Arc::ptr_eq(&before.identity, &identity));
+        let was_tainted = before.as_ref().is_some_and(|before| before.taint_at.is_some());
+        self.taint_renewals = if was_tainted { self.taint_renewals.saturating_add(1) } else { 0 };
+        let rejected = before.as_ref().filter(|before| before.rejected_since.is_some());
+        let rejected = rejected.map(|before| serial_text(&before.identity));
         let age = before.map(|before| now.wall - before.identity.leaf().not_before());
         self.stored = self.stored.saturating_add(1);
         self.retries.clear_transient();
@@ -413,6 +485,8 @@ impl RotationStateMachine {
         self.trouble = None;
         let stored = RotationNotice::Stored { expires: identity.expires(), age };
         let mut actions = vec![RotationAction::Publish(identity), RotationAction::Notify(stored)];
+        let replaced = rejected.map(|serial| RotationNotice::Replaced { serial });
+        actions.extend(replaced.map(RotationAction::Notify));
         let due = self.held.as_ref().is_some_and(|held| now.wall >= held.rotate_at);
         if let Some(lacking) = lacking {
             let message = format!("the issued certificate lacks {lacking}");
@@ -465,7 +539,7 @@ impl RotationStateMachine {
         now: ClockReading,
         random: f64,
     ) -> Option<RotationAction> {
-        if self.held.as_ref().is_some_and(|held| held.identity.is_valid_at(now.wall)) {
+        if self.held.as_ref().is_some_and(|held| held.is_usable(now)) {
             return None;
         }
         self.held = Some(RotationSchedule::new(identity.clone(), random));
@@ -476,75 +550,6 @@ impl RotationStateMachine {
         let announced = time::Duration::try_from(pause).unwrap_or(time::Duration::HOUR);
         let announced = now.wall.checked_add(announced).unwrap_or(now.wall);
         self.phase = RotationPhase::Pausing { until: now.since.saturating_add(pause), announced, next };
-    }
-}
-
-impl RotationSchedule {
-    fn new(identity: Arc<CertificateKeyPair>, random: f64) -> Self {
-        let leaf = identity.leaf();
-        let times = RenewalTimes::between(leaf.not_before(), identity.expires());
-        let rotate_at = times.refresh_at(random);
-        Self { identity, rotate_at }
-    }
-
-    fn report(&self, template: Option<&CertificateTemplate>) -> CurrentCertificateReport {
-        let leaf = self.identity.leaf();
-        let organizations = leaf.subject().organizations().into_iter().map(str::to_owned);
-        CurrentCertificateReport {
-            common_name: leaf.subject().common_name().to_owned(),
-            organizations: organizations.collect(),
-            names: leaf.alt_names().clone(),
-            serial: leaf.serial().iter().map(|octet| format!("{octet:02x}")).collect(),
-            not_before: leaf.not_before(),
-            expires: self.identity.expires(),
-            rotate_at: self.rotate_at,
-            lacking: template.and_then(|template| template.lacking(leaf)),
-        }
-    }
-}
-
-fn failure_class(cause: FailureCause) -> FailureClass {
-    match cause {
-        // The same request is inspected again.
-        FailureCause::NotDecided => FailureClass::Undecided,
-        FailureCause::RequestTaken => FailureClass::Collision,
-        FailureCause::NoCredential
-        | FailureCause::Unauthorized
-        | FailureCause::Forbidden
-        | FailureCause::NotServed
-        | FailureCause::ServerError
-        | FailureCause::Unreachable
-        | FailureCause::DiskFull
-        | FailureCause::DiskFailed => FailureClass::Transient,
-        FailureCause::Unwritable
-        | FailureCause::RequestGone
-        | FailureCause::RequestDenied
-        | FailureCause::RequestFailed
-        | FailureCause::BadCertificate
-        | FailureCause::NamesMissing => FailureClass::Refused,
-    }
-}
-
-/// A decided request stays decided; a new key gives a new request. The key is generated on use, so
-/// that restarts cause no additional requests.
-fn key_after(cause: FailureCause) -> RotationKey {
-    match cause {
-        FailureCause::RequestTaken
-        | FailureCause::RequestDenied
-        | FailureCause::RequestFailed
-        | FailureCause::BadCertificate
-        | FailureCause::NamesMissing => RotationKey::Fresh,
-        FailureCause::NoCredential
-        | FailureCause::Unauthorized
-        | FailureCause::Forbidden
-        | FailureCause::NotServed
-        | FailureCause::ServerError
-        | FailureCause::Unreachable
-        | FailureCause::DiskFull
-        | FailureCause::DiskFailed
-        | FailureCause::Unwritable
-        | FailureCause::NotDecided
-        | FailureCause::RequestGone => RotationKey::Kept,
     }
 }
 

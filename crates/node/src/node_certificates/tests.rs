@@ -8,8 +8,13 @@ use tokio::time::{Instant, sleep};
 use windlass_testkit::{InjectedFault, SigningPolicy};
 
 use super::*;
+use crate::credential_monitor::CertificateRejection;
+use crate::sources::bundles::BundleView;
 use crate::testing::node::RotationTestNode;
-use crate::testing::{CertificateFixture, DiskFailure, FailingDisk, IdentityFixture as _, START};
+use crate::testing::{AUTHORITY, CertificateFixture, DiskFailure, FailingDisk, IdentityFixture as _, START};
+use crate::volume::plan::OptionalApi;
+use crate::volume::tainted_authority::{TaintedAuthority, renewal_of};
+use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 use windlass_runtime::durable::FileSystem;
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -372,4 +377,56 @@ async fn a_full_disk_is_reported_until_it_has_space() {
         running.until(|report| report.trouble.is_none()).await;
         assert_eq!(node.server.created().len(), 1);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_certificate_is_replaced_as_soon_as_there_is_a_bootstrap_credential() {
+    let node = RotationTestNode::new();
+    *node.no_bootstrap.lock().unwrap() = None;
+    let running = node.start();
+    let revoked = running.ready().await;
+    *node.no_bootstrap.lock().unwrap() = Some("no bootstrap kubeconfig is given".into());
+    let since = node.now();
+    node.rejections.send_replace(Some(CertificateRejection { identity: revoked.clone(), since }));
+    running.until(trouble_is(FailureCause::NoCredential)).await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(node.server.created().len(), 1, "nothing is requested with the rejected certificate");
+    *node.no_bootstrap.lock().unwrap() = None;
+    let held = running.after(&revoked).await;
+    assert!(node.now() - since < Span::seconds(600 + 70), "{}", node.now());
+    assert_ne!(held.key().public_key().as_der(), revoked.key().public_key().as_der());
+    assert!(node.server.callers().iter().all(|caller| *caller == "bootstrap"), "{:?}", node.server.callers());
+    assert_eq!(node.server.created().len(), 2);
+    running.until(|report| report.trouble.is_none() && report.rejections == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_certificate_of_a_tainted_authority_is_renewed_in_the_window() {
+    let node = RotationTestNode::new();
+    let running = node.start();
+    let first = running.ready().await;
+    sleep(Duration::from_secs(3600)).await;
+    assert_eq!(node.server.created().len(), 1);
+    // A bundle of another signer changes nothing.
+    for (signer, is_renewed) in [("example.com/web", false), (CertificatePurpose::Client.signer(), true)] {
+        let (since, window) = (node.now(), Span::minutes(10));
+        let tainted = [(AUTHORITY.certificate().authority_id(), TaintedAuthority { since, window })].into();
+        let bundle = TrustBundle { tainted, ..TrustBundle::new("b", 1, signer, Default::default(), "") };
+        let mut bundles = TrustBundleIndex::default();
+        bundles.set(bundle);
+        let view = BundleView { bundles: OptionalApi::Synced(bundles), arrivals: Default::default() };
+        node.bundles.send_replace(Arc::new(view));
+        if is_renewed {
+            let due = renewal_of(first.leaf(), &node.bundles.borrow().taints(signer)).unwrap();
+            let second = running.after(&first).await;
+            assert!((due..due + Span::seconds(11)).contains(&node.now()), "{due} {}", node.now());
+            assert_ne!(second.key().public_key().as_der(), first.key().public_key().as_der());
+        } else {
+            sleep(Duration::from_secs(3600)).await;
+            assert_eq!(node.server.created().len(), 1);
+        }
+    }
+    // Its successor is of the same authority.
+    sleep(Duration::from_secs(3600)).await;
+    assert!((3..=10).contains(&node.server.created().len()), "{}", node.server.created().len());
 }

@@ -67,6 +67,14 @@ impl KeystoreKind {
         }
     }
 
+    /// Returns the file with the anchors of a trust store; `None` for a key store.
+    pub fn trust_anchors(&self) -> Option<&VolumePath> {
+        match self {
+            Self::Pkcs12Trust { trust, .. } | Self::JksTrust { trust, .. } => Some(trust),
+            Self::Pkcs12Key { .. } => None,
+        }
+    }
+
     /// Returns all input files with the names of the fields that reference them.
     pub fn inputs(&self) -> Vec<(&'static str, &VolumePath)> {
         match self {

@@ -1,11 +1,13 @@
 //! Parser of the projections file. YAML or JSON; numbers follow Kubernetes' YAML, so `0640` is an octal mode.
 //!
-//! Each section has one file with its parser: `certificate`, `keystores`, `notify`. To add a field, add it to the type
+//! Each section has one file with its parser: `certificate`, `keystores`, `notify`,
+//! `revocation_lists`. To add a field, add it to the type
 //! and read it in the parser of its section.
 
 mod certificate;
 mod keystores;
 mod notify;
+mod revocation_lists;
 
 use std::path::{Component, Path, PathBuf};
 
@@ -19,6 +21,7 @@ use windlass_runtime::config::{ConfigErrors, ConfigField, ConfigResult, parse_co
 
 use super::HostProjection;
 use crate::volume::definition::VolumeDefinition;
+use crate::volume::path::VolumePath;
 use crate::volume::plan::VolumeReaders;
 use windlass_runtime::durable::FileSystem;
 
@@ -52,6 +55,7 @@ fn parse_projection(
         "group",
         "certificate",
         "projected",
+        "revocationLists",
         "keystores",
         "notify",
     ])?;
@@ -61,7 +65,18 @@ fn parse_projection(
     let user = fields.optional("user", parse_id);
     let group = fields.optional("group", parse_id);
     let certificate = fields.optional("certificate", certificate::parse);
-    let definition = fields.required("projected", parse_definition);
+    let definition = match fields.get("revocationLists") {
+        None => fields.required("projected", parse_definition),
+        Some(lists) => {
+            let definition = fields.optional("projected", parse_definition);
+            let mut definition = definition.map(Option::unwrap_or_default);
+            let added = match &mut definition {
+                Ok(definition) => revocation_lists::parse(&lists, definition),
+                Err(_) => revocation_lists::parse(&lists, &mut VolumeDefinition::default()),
+            };
+            added.and(definition)
+        }
+    };
     let stores = fields.optional("keystores", |list| {
         let default_alias = name.as_deref().unwrap_or_default();
         KeystoresParser { files, default_alias }.parse(list, definition.as_ref().ok())
@@ -124,6 +139,15 @@ fn parse_absolute_path(field: &ConfigField<'_>) -> ConfigResult<PathBuf> {
     } else {
         Ok(path.components().collect())
     }
+}
+
+/// Parses a path that is relative to the volume.
+fn parse_volume_path(field: &ConfigField<'_>) -> ConfigResult<VolumePath> {
+    VolumePath::parse(field.text()?).map_err(|error| {
+        let error = error.to_string();
+        let reason = error.strip_prefix("invalid path: ").unwrap_or(&error);
+        field.invalid(format!("is not a valid path: {reason}"))
+    })
 }
 
 /// Parses the volume by the rules for a pod, whose errors are in the words of Kubernetes. Sources that need a pod are

@@ -22,7 +22,6 @@ pub struct RenewalTimes {
     spread: Duration,
 }
 
-/// How old a certificate is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateAge {
     /// The certificate is valid and its renewal is not overdue.

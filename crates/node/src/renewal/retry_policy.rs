@@ -33,7 +33,6 @@ impl Default for RetryPolicy {
     }
 }
 
-/// How a failure is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureClass {
     /// May pass soon: retried with a short backoff.
@@ -76,6 +75,11 @@ impl RetryState {
             },
             FailureClass::Undecided => policy.trouble.delay(0, random),
         }
+    }
+
+    /// Returns the delay after this many earlier refusals, without counting one.
+    pub fn refusal_delay(&self, earlier: u32, random: f64) -> Duration {
+        self.policy.refusal.delay(earlier, random)
     }
 
     /// The server responds: transient failures have passed.

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::clock::{Clock, ClockReading};
 use crate::feature_gates::FeatureGates;
 use crate::volume::plan::OptionalApi;
+use crate::volume::tainted_authority::TaintedAuthorities;
 use crate::volume::trust_anchors::TrustBundleIndex;
 use windlass_runtime::discovery::{
     AGENT_PACING, CLUSTER_TRUST_BUNDLES, KindPresence, RecheckSignal, watch_presence,
@@ -41,6 +42,16 @@ pub struct BundleArrival {
     pub received: ClockReading,
     /// Time of the write, from the newest entry of `metadata.managedFields`, to the second.
     pub written: Option<OffsetDateTime>,
+}
+
+impl BundleView {
+    /// Returns the tainted authorities of a signer, from all of its bundles; none while bundles are not known.
+    pub fn taints(&self, signer: &str) -> TaintedAuthorities {
+        match &self.bundles {
+            OptionalApi::Synced(bundles) => bundles.taints(signer),
+            OptionalApi::Off | OptionalApi::Missing | OptionalApi::Unsynced => TaintedAuthorities::default(),
+        }
+    }
 }
 
 /// Returns the view before the first list.

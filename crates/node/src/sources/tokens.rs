@@ -264,7 +264,6 @@ impl TokenRefresher {
         let _ = self.wakes.send(SourceChange::Volume(self.id.volume.clone()));
     }
 
-    /// Requests a token. Returns it with its lifetime.
     async fn request_token(&self) -> Result<(Zeroizing<String>, Duration), TokenRequestError> {
         let _turn = self.request_slots.acquire().await;
         let params = PostParams::default();

@@ -17,17 +17,21 @@ use windlass_testkit::{ScriptedApi, Signer, SigningPolicy};
 use super::{CertificateFixture, START};
 use crate::cert_store::CertStore;
 use crate::clock::{Clock, ClockReading};
+use crate::credential_monitor::CertificateRejection;
+use crate::feature_gates::FeatureGates;
 use crate::key_pair::CertificateKeyPair;
 use crate::node_certificates::{
     ClientFactory, NodeCertificateConfig, NodeCertificateManager, RequesterCredential, RetryPolicy,
 };
+use crate::sources::bundles::{self, BundleView};
 use crate::template::{CertificatePurpose, CertificateTemplate};
 use windlass_runtime::durable::FileSystem;
 
-/// A node and its server.
 pub struct RotationTestNode {
     pub server: ScriptedApi,
     pub templates: watch::Sender<Option<CertificateTemplate>>,
+    pub rejections: watch::Sender<Option<CertificateRejection>>,
+    pub bundles: watch::Sender<Arc<BundleView>>,
     pub purpose: CertificatePurpose,
     /// Why there is no bootstrap credential; `None` if there is one.
     pub no_bootstrap: Arc<Mutex<Option<String>>>,
@@ -50,6 +54,8 @@ impl RotationTestNode {
         let node = Self {
             server: ScriptedApi::new(SigningPolicy::Wait),
             templates: watch::Sender::new(template),
+            rejections: watch::Sender::new(None),
+            bundles: watch::Sender::new(bundles::initial_view(FeatureGates::default())),
             purpose: CertificatePurpose::Client,
             no_bootstrap: Arc::default(),
             dir: tempfile::tempdir().unwrap(),
@@ -133,6 +139,8 @@ impl RotationTestNode {
             store: self.store(files),
             templates: self.templates.subscribe(),
             clients,
+            rejections: self.rejections.subscribe(),
+            bundles: self.bundles.subscribe(),
             clock: self.clock(),
             random: Arc::new(|| 0.5),
             pace: RetryPolicy::default(),

@@ -17,6 +17,7 @@ pub fn report(purpose: CertificatePurpose, expires: Option<OffsetDateTime>) -> N
         expires,
         rotate_at: expires - Duration::hours(4),
         lacking: None,
+        rejected_since: None,
     });
     NodeCertificateReport {
         purpose,
@@ -25,6 +26,7 @@ pub fn report(purpose: CertificatePurpose, expires: Option<OffsetDateTime>) -> N
         trouble: None,
         errors: 0,
         stored: 0,
+        rejections: 0,
         warnings: Vec::new(),
     }
 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::clock::Clock;
 use crate::csr::PATIENCE;
 use crate::node_certificates::RandomSource;
+use crate::read_observer::ReadStates;
 use crate::trust::object::{NodeTrustStatus, resource};
 use crate::trust::status::{PreviousReport, status_of};
 use crate::volume_manager::report::VolumeReports;
@@ -32,6 +33,9 @@ const QUIET: Duration = Duration::from_millis(100);
 const RESTLESS: Duration = Duration::from_millis(500);
 /// Shortest interval between two writes.
 const APART: Duration = Duration::from_secs(1);
+/// Time between an application's read of a file and the report of it: many applications read a changed file within
+/// moments, and some read theirs late. A change of the content is not delayed by it.
+const READS_DELAY: Duration = Duration::from_secs(3);
 /// Quiet period after a start, when volumes become known one by one; an existing report is more
 /// complete until then.
 const FIRST_QUIET: Duration = Duration::from_secs(1);
@@ -81,19 +85,24 @@ impl NodeTrustReporter {
     }
 
     /// Keeps the report up to date. Never returns.
-    pub async fn run(self, mut reports: watch::Receiver<VolumeReports>) {
+    pub async fn run(
+        self,
+        mut reports: watch::Receiver<VolumeReports>,
+        mut reads: watch::Receiver<ReadStates>,
+    ) {
         let mut pauses = ReportRetryState::default();
         let (mut there, mut owner) = self.begin(&mut pauses).await;
         let earlier = there.as_ref().map(|there| PreviousReport::new(&there.status)).unwrap_or_default();
         self.settle(&mut reports, there.is_some()).await;
         let mut last = None::<Duration>;
         loop {
-            let status = status_of(&reports.borrow_and_update().clone(), &earlier);
+            let known_reads = reads.borrow_and_update().clone();
+            let status = status_of(&reports.borrow_and_update().clone(), &earlier, &known_reads);
             let same = there.as_ref().is_some_and(|there| {
                 there.matches(&status) && (owner.is_empty() || there.is_owned_by(&owner))
             });
             if same {
-                self.wait(&mut reports, &mut there).await;
+                self.wait(&mut reports, &mut reads, &mut there).await;
                 continue;
             }
             if let Some(left) = last.and_then(|last| APART.checked_sub(self.since(last))) {
@@ -145,10 +154,20 @@ impl NodeTrustReporter {
     }
 
     /// Waits until a write or check is due.
-    async fn wait(&self, reports: &mut watch::Receiver<VolumeReports>, there: &mut Option<StoredNodeTrust>) {
-        match timeout(LOOK.mul_f64(0.5 + (self.random)()), changed(reports)).await {
-            Ok(()) => gather(reports, QUIET, RESTLESS).await,
-            Err(_) => {
+    async fn wait(
+        &self,
+        reports: &mut watch::Receiver<VolumeReports>,
+        reads: &mut watch::Receiver<ReadStates>,
+        there: &mut Option<StoredNodeTrust>,
+    ) {
+        let reads_settled = async {
+            changed(reads).await;
+            tokio::time::sleep(READS_DELAY).await;
+        };
+        tokio::select! {
+            () = changed(reports) => gather(reports, QUIET, RESTLESS).await,
+            () = reads_settled => {}
+            () = tokio::time::sleep(LOOK.mul_f64(0.5 + (self.random)())) => {
                 if let Ok(found) = self.fetch().await
                     && found.as_ref().map(StoredNodeTrust::version)
                         != there.as_ref().map(StoredNodeTrust::version)
@@ -331,8 +350,8 @@ fn set_owner(metadata: &mut ObjectMeta, node: &str, uid: &str) {
 }
 
 /// Waits for a change; forever if the sender is gone.
-async fn changed(reports: &mut watch::Receiver<VolumeReports>) {
-    if reports.changed().await.is_err() {
+async fn changed<T>(receiver: &mut watch::Receiver<T>) {
+    if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }

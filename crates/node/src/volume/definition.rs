@@ -16,6 +16,9 @@ use windlass_api::field::{FieldError, FieldErrors, FieldPath};
 use super::path::VolumePath;
 use super::trust_anchors::BundleSelector;
 
+/// Mode of files if the definition sets none, as in Kubernetes.
+const DEFAULT_MODE: u32 = 0o644;
+
 /// A validated `projected` volume of a pod or of the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumeDefinition {
@@ -40,6 +43,8 @@ pub enum ProjectedSource {
     Token(TokenSource),
     /// `downwardAPI`: fields and resources of the pod.
     Downward(Vec<DownwardFile>),
+    /// `revocationLists` of a projections file: the CRLs of a signer. Pods cannot have this source.
+    RevocationLists(RevocationListSource),
 }
 
 impl ProjectedSource {
@@ -52,6 +57,7 @@ impl ProjectedSource {
             Self::Secret(_) => "secret",
             Self::Token(_) => "serviceAccountToken",
             Self::Downward(_) => "downwardAPI",
+            Self::RevocationLists(_) => "revocationLists",
         }
     }
 
@@ -64,6 +70,7 @@ impl ProjectedSource {
             Self::Secret(_) => "Secret",
             Self::Token(_) => "ServiceAccountToken",
             Self::Downward(_) => "DownwardAPI",
+            Self::RevocationLists(_) => "CertificateRevocationList",
         }
     }
 
@@ -71,7 +78,11 @@ impl ProjectedSource {
     pub fn needs_pod(&self) -> bool {
         match self {
             Self::Token(_) | Self::Downward(_) => true,
-            Self::Bundle(_) | Self::Certificate(_) | Self::ConfigMap(_) | Self::Secret(_) => false,
+            Self::Bundle(_)
+            | Self::Certificate(_)
+            | Self::ConfigMap(_)
+            | Self::Secret(_)
+            | Self::RevocationLists(_) => false,
         }
     }
 
@@ -87,6 +98,8 @@ impl ProjectedSource {
             }
             Self::Token(token) => vec![&token.path],
             Self::Downward(files) => files.iter().map(|file| &file.path).collect(),
+            // For DER this is the directory of the files.
+            Self::RevocationLists(lists) => vec![&lists.path],
         }
     }
 
@@ -96,9 +109,12 @@ impl ProjectedSource {
             Self::Certificate(certificate) => {
                 [&certificate.bundle, &certificate.key].into_iter().flatten().collect()
             }
-            Self::Bundle(_) | Self::ConfigMap(_) | Self::Secret(_) | Self::Token(_) | Self::Downward(_) => {
-                Vec::new()
-            }
+            Self::Bundle(_)
+            | Self::ConfigMap(_)
+            | Self::Secret(_)
+            | Self::Token(_)
+            | Self::Downward(_)
+            | Self::RevocationLists(_) => Vec::new(),
         }
     }
 
@@ -106,7 +122,11 @@ impl ProjectedSource {
     pub fn object(&self) -> Option<&ObjectSource> {
         match self {
             Self::ConfigMap(object) | Self::Secret(object) => Some(object),
-            Self::Bundle(_) | Self::Certificate(_) | Self::Token(_) | Self::Downward(_) => None,
+            Self::Bundle(_)
+            | Self::Certificate(_)
+            | Self::Token(_)
+            | Self::Downward(_)
+            | Self::RevocationLists(_) => None,
         }
     }
 }
@@ -213,10 +233,39 @@ pub enum DownwardValue {
     },
 }
 
+/// The certificate revocation lists of all authorities of a signer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RevocationListSource {
+    /// Signer of the certificates, such as `example.com/web`.
+    pub signer: String,
+    /// Whether there may be no list; the PEM file is empty then.
+    pub optional: bool,
+    /// Path of the PEM file, or of the directory of DER files, relative to the volume.
+    pub path: VolumePath,
+    /// Encoding of the lists, which decides the number of files.
+    pub format: RevocationListFormat,
+}
+
+/// Encoding of certificate revocation lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RevocationListFormat {
+    /// One file with the lists of all authorities, sorted by authority ID.
+    Pem,
+    /// A directory with one file for each authority, named after the authority ID, because a DER file holds one list.
+    Der,
+}
+
 /// Everything that is wrong with a definition.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}", super::plan::aggregate(.0.iter().map(ToString::to_string)))]
 pub struct DefinitionError(pub Vec<FieldError>);
+
+impl Default for VolumeDefinition {
+    /// A volume without sources, with the default mode of Kubernetes.
+    fn default() -> Self {
+        Self { default_mode: DEFAULT_MODE, sources: Vec::new() }
+    }
+}
 
 impl VolumeDefinition {
     /// Parses and validates the definition at the field path `at`.

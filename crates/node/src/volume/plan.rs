@@ -14,13 +14,16 @@ use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use windlass_pki::pem;
 use zeroize::Zeroizing;
 
 use super::definition::{
-    BundleSource, CertificateSource, ObjectItem, ObjectSource, ProjectedSource, TokenSource, VolumeDefinition,
+    BundleSource, CertificateSource, ObjectItem, ObjectSource, ProjectedSource, RevocationListFormat,
+    RevocationListSource, TokenSource, VolumeDefinition,
 };
 use super::path::VolumePath;
 use super::payload::{PayloadFile, VolumePayload};
+use super::revocation_lists::RevocationListIndex;
 use super::trust_anchors::TrustBundleIndex;
 
 /// Mode of credentials with a dedicated reader.
@@ -34,6 +37,8 @@ pub struct PlanInputs<'a> {
     pub allocatable: &'a BTreeMap<String, String>,
     /// The ClusterTrustBundles, or why they are not available.
     pub bundles: &'a OptionalApi<TrustBundleIndex>,
+    /// The CertificateRevocationLists, or why they are not available.
+    pub revocation_lists: &'a OptionalApi<RevocationListIndex>,
     /// ConfigMaps of the pod's namespace by name; missing entries are not known yet.
     pub config_maps: &'a BTreeMap<String, Option<Arc<ConfigMap>>>,
     /// Secrets of the pod's namespace by name; missing entries are not known yet.
@@ -171,6 +176,7 @@ pub fn plan(
             ProjectedSource::Secret(secret) => planner.secret(secret),
             ProjectedSource::Token(token) => planner.token(token, *index),
             ProjectedSource::Downward(files) => planner.downward(files),
+            ProjectedSource::RevocationLists(lists) => planner.revocation_lists(lists),
         };
         reasons.extend(planned.err().into_iter().flat_map(|blocked| blocked.0));
     }
@@ -217,6 +223,33 @@ impl PayloadPlanner<'_> {
         let anchors = bundles.anchors(&source.select, source.optional);
         let anchors = anchors.map_err(|error| blocked(error.to_string()))?;
         self.credential(&source.path, anchors.to_pem().into_bytes(), source.owner)
+    }
+
+    fn revocation_lists(&mut self, source: &RevocationListSource) -> Result<(), BlockedReason> {
+        let lists = match self.world.revocation_lists {
+            OptionalApi::Off | OptionalApi::Unsynced => {
+                return Err(blocked("CertificateRevocationLists are not yet synced"));
+            }
+            OptionalApi::Missing => {
+                return Err(blocked("the server does not serve certificaterevocationlists.windlass.dev"));
+            }
+            OptionalApi::Synced(lists) => lists.lists_of(&source.signer).collect::<Vec<_>>(),
+        };
+        if lists.is_empty() && !source.optional {
+            return Err(blocked(format!("signer {} has no CertificateRevocationList", source.signer)));
+        }
+        match source.format {
+            RevocationListFormat::Pem => {
+                let blocks = lists.iter().map(|(_, list)| pem::encode(pem::X509_CRL, &list.der));
+                let text = blocks.map(|block| block.as_str().to_owned()).collect::<String>();
+                self.credential(&source.path, text.into_bytes(), None)
+            }
+            RevocationListFormat::Der => lists.iter().try_for_each(|(authority, list)| {
+                let path = VolumePath::parse(&format!("{}/{authority}.crl", source.path.as_str()));
+                let path = path.map_err(|error| blocked(error.to_string()))?;
+                self.credential(&path, list.der.clone(), None)
+            }),
+        }
     }
 
     fn certificate(&mut self, source: &CertificateSource, index: usize) -> Result<(), BlockedReason> {

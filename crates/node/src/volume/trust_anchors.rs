@@ -10,6 +10,7 @@ pub(super) mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::tainted_authority::TaintedAuthorities;
 use windlass_api::selector::labels::LabelSelector;
 use windlass_pki::{
     Fingerprint, ForeignCertificate, certificate_set_digest, fingerprint, labelled_certificates, pem,
@@ -40,6 +41,8 @@ pub struct TrustBundle {
     pub anchors: TrustAnchors,
     /// Number of `CERTIFICATE` blocks that are not valid certificates.
     pub unreadable: usize,
+    /// Authorities of the signer whose certificates are to be renewed, from an annotation.
+    pub tainted: TaintedAuthorities,
 }
 
 /// All bundles, for lookups. Clones share the bundles.
@@ -122,7 +125,7 @@ impl TrustAnchors {
 }
 
 impl TrustBundle {
-    /// Parses the text of a bundle, once for all volumes.
+    /// Parses the text of a bundle without tainted authorities, once for all volumes.
     pub fn new(
         name: &str,
         generation: i64,
@@ -132,7 +135,8 @@ impl TrustBundle {
     ) -> Self {
         let (anchors, unreadable) = TrustAnchors::from_pem(text);
         let (name, signer) = (name.to_owned(), signer.to_owned());
-        Self { name, generation, signer, labels, anchors, unreadable }
+        let tainted = TaintedAuthorities::default();
+        Self { name, generation, signer, labels, anchors, unreadable, tainted }
     }
 
     /// Returns the size of its content in bytes.
@@ -196,6 +200,20 @@ impl TrustBundleIndex {
                 bundles.filter(matches).collect()
             }
         }
+    }
+
+    /// Returns the tainted authorities of a signer. Of several taints of an authority, the earliest counts.
+    pub fn taints(&self, signer: &str) -> TaintedAuthorities {
+        let names = self.by_signer.get(signer).into_iter().flatten();
+        let bundles = names.filter_map(|name| self.get(name));
+        let mut taints = TaintedAuthorities::default();
+        for (authority, taint) in bundles.flat_map(|bundle| &bundle.tainted) {
+            let kept = taints.entry(authority.clone()).or_insert(*taint);
+            if taint.since < kept.since {
+                *kept = *taint;
+            }
+        }
+        taints
     }
 
     /// Returns the anchors of the selected bundles; fails if there are none, unless `optional`.

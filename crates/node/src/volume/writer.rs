@@ -28,8 +28,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
+use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::path::VolumePath;
 use super::payload::{PayloadFile, VolumePayload};
@@ -86,6 +87,17 @@ impl VolumeWriter {
     /// Replaces the files of the volume, and cleans up after a killed process. On error the
     /// previous files stay. The files are synced to disk on return.
     pub fn write(&self, payload: &VolumePayload, now: OffsetDateTime) -> Result<WriteOutcome, DiskError> {
+        self.write_observed(payload, now, &|_| {})
+    }
+
+    /// As [`Self::write`]. `before_switch` is called with the new directory when its files are complete, but not
+    /// visible to readers yet. If the write fails after that, the directory is removed.
+    pub fn write_observed(
+        &self,
+        payload: &VolumePayload,
+        now: OffsetDateTime,
+        before_switch: &dyn Fn(&Path),
+    ) -> Result<WriteOutcome, DiskError> {
         let root = self.root(payload)?;
         sweep(&root)?;
         if let Some(current) = current(&root)?
@@ -96,7 +108,8 @@ impl VolumeWriter {
             }
             return Ok(WriteOutcome::Unchanged);
         }
-        if let Err(error) = replace(&root, payload, now) {
+        let before_switch = |name: &str| before_switch(&self.directory.join(name));
+        if let Err(error) = replace(&root, payload, now, &before_switch) {
             // Leftovers may be what fills the disk. If they cannot be removed, the next write
             // retries.
             let _ = sweep(&root);
@@ -124,6 +137,14 @@ impl VolumeWriter {
             Ok(())
         })?;
         Ok(Some(payload))
+    }
+
+    /// Returns the directory of the visible files and when it was created, without following symlinks of others.
+    /// `None` if the volume was never written.
+    pub fn visible(&self) -> Result<Option<(PathBuf, OffsetDateTime)>, DiskError> {
+        let Some(root) = self.open(&self.directory)? else { return Ok(None) };
+        let name = current_name(&root)?;
+        Ok(name.and_then(|name| Some((self.directory.join(&name), creation_time(&name)?))))
     }
 
     /// Removes the volume with all its content.
@@ -176,7 +197,12 @@ impl VolumeWriter {
 }
 
 /// Writes all files to a new directory, then switches to it.
-fn replace(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -> Result<(), DiskError> {
+fn replace(
+    root: &OpenDirectory,
+    payload: &VolumePayload,
+    now: OffsetDateTime,
+    before_switch: &dyn Fn(&str),
+) -> Result<(), DiskError> {
     let name = fill(root, payload, now)?;
     root.sync()?;
     link_all(root, payload)?;
@@ -184,6 +210,7 @@ fn replace(root: &OpenDirectory, payload: &VolumePayload, now: OffsetDateTime) -
         // This name is reserved for us, and a symlink cannot replace a directory.
         root.remove_all(OsStr::new(DATA))?;
     }
+    before_switch(&name);
     link(root, OsStr::new(DATA), Path::new(&name))?;
     root.sync()
 }
@@ -309,7 +336,6 @@ fn holds(current: &OpenDirectory, payload: &VolumePayload) -> Result<bool, DiskE
     Ok(true)
 }
 
-/// Returns the names in each directory.
 fn names_by_folder(payload: &VolumePayload) -> BTreeMap<&str, BTreeSet<&OsStr>> {
     let mut names = BTreeMap::from([("", BTreeSet::new())]);
     for (path, _) in payload.files() {
@@ -370,19 +396,30 @@ fn tops(payload: &VolumePayload) -> BTreeSet<&str> {
     payload.files().map(|(path, _)| path.first_element()).collect()
 }
 
+/// Beginning of the name of a generation directory.
+const GENERATION: &[BorrowedFormatItem<'_>] =
+    format_description!("..[year]_[month]_[day]_[hour]_[minute]_[second].");
+
 /// Returns the name of a new generation directory, in kubelet's format.
 fn generation(now: OffsetDateTime) -> String {
-    let format = format_description!("..[year]_[month]_[day]_[hour]_[minute]_[second].");
-    let time = now.to_offset(time::UtcOffset::UTC).format(format).unwrap_or_default();
+    let time = now.to_offset(time::UtcOffset::UTC).format(GENERATION).unwrap_or_default();
     format!("{time}{}", rand::random::<u32>())
 }
 
+/// Returns when a generation directory was created, from its name.
+fn creation_time(name: &str) -> Option<OffsetDateTime> {
+    let (time, _) = name.split_at_checked(SHAPE.len())?;
+    PrimitiveDateTime::parse(time, GENERATION).ok().map(PrimitiveDateTime::assume_utc)
+}
+
+/// Beginning of the name of a generation directory, with digits as zeros.
+const SHAPE: &str = "..0000_00_00_00_00_00.";
+
 /// Returns whether a name is that of a generation directory.
 fn is_generation(name: &str) -> bool {
-    let shape = "..0000_00_00_00_00_00.";
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some((time, number)) = name.split_at_checked(shape.len()) else { return false };
-    let same = time.bytes().zip(shape.bytes()).all(|(byte, pattern)| match pattern {
+    let Some((time, number)) = name.split_at_checked(SHAPE.len()) else { return false };
+    let same = time.bytes().zip(SHAPE.bytes()).all(|(byte, pattern)| match pattern {
         b'0' => byte.is_ascii_digit(),
         _ => byte == pattern,
     });

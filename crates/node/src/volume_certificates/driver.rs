@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use time::OffsetDateTime;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use windlass_pki::{ForeignCertificate, leads_to_anchor, parse_certificate_blocks};
@@ -16,9 +17,11 @@ use super::issuance::{CertificateIssuance, IssuanceOutcome, IssuanceProgress, sa
 use super::managed_certificate::{ManagedCertificate, PublishedCertificate};
 use super::state_file::{CertificateState, IssuedCertificate, LoadedState};
 use super::state_machine::{RenewalAction, RenewalEvent, RenewalNotice, RenewalStateMachine};
+use crate::clock;
 use crate::renewal::RetryPolicy;
 use crate::sources::SourceChange;
 use crate::sources::bundles::BundleView;
+use crate::volume::tainted_authority::{TaintedAuthorities, renewal_of};
 use crate::volume::trust_anchors::{Digest, TrustAnchors};
 
 /// Keeps one certificate valid, starting from the loaded state. Never returns.
@@ -82,8 +85,8 @@ struct VolumeCertificateDriver {
     unsaved: bool,
     job: Option<BoxFuture<'static, IssuanceOutcome>>,
     progress: UnboundedSender<IssuanceProgress>,
-    /// The last checked pair of certificate and trust anchors; each pair is checked once.
-    judged: Option<(Arc<IssuedCertificate>, Option<Digest>)>,
+    /// The certificate, trust anchors and tainted authorities that were checked last; the same are not checked again.
+    judged: Option<(Arc<IssuedCertificate>, Option<Digest>, TaintedAuthorities)>,
 }
 
 impl VolumeCertificateDriver {
@@ -109,23 +112,36 @@ impl VolumeCertificateDriver {
     }
 
     /// Checks whether the served certificate was issued under a published trust anchor of its
-    /// signer. `None` if this pair was checked before.
+    /// signer, and by which authority. `None` if the same was checked before.
     fn check_anchors(&mut self) -> Option<RenewalEvent> {
         let current = self.kept.current.as_ref()?;
         let signer = &self.source.wanted.source.signer;
         let anchors = self.certificates.anchors(signer);
         let digest = anchors.as_ref().map(TrustAnchors::digest);
-        let same = |(before, against): &(Arc<IssuedCertificate>, Option<Digest>)| {
-            Arc::ptr_eq(before, current) && *against == digest
-        };
-        if self.judged.as_ref().is_some_and(same) {
+        let taints = self.certificates.setup.bundles.borrow().taints(signer);
+        if let Some((certificate, against, tainted)) = &self.judged
+            && Arc::ptr_eq(certificate, current)
+            && (against, tainted) == (&digest, &taints)
+        {
             return None;
         }
-        self.judged = Some((current.clone(), digest));
-        if anchors.is_none_or(|anchors| is_issued_under(&current.chain, &anchors)) {
+        let volume = self.source.id.volume.to_string();
+        let is_anchored = anchors.is_none_or(|anchors| is_issued_under(&current.chain, &anchors));
+        let renewal = if is_anchored { taint_renewal(&current.chain, &taints) } else { None };
+        self.judged = Some((current.clone(), digest, taints));
+        if let Some(at) = renewal {
+            let at_text = clock::text(at);
+            tracing::info!(
+                volume,
+                signer,
+                at = at_text,
+                "certificate was issued by a tainted authority; renewing it"
+            );
+            return Some(RenewalEvent::Tainted(at));
+        }
+        if is_anchored {
             return Some(RenewalEvent::Anchored);
         }
-        let volume = self.source.id.volume.to_string();
         tracing::warn!(
             volume,
             signer,
@@ -189,6 +205,15 @@ fn is_issued_under(chain: &str, anchors: &TrustAnchors) -> bool {
     let Ok(chain) = parse_certificate_blocks(chain.as_bytes()) else { return true };
     let anchors = anchors.der().filter_map(|der| ForeignCertificate::from_der(der).ok());
     leads_to_anchor(&chain, &anchors.collect::<Vec<_>>())
+}
+
+/// Returns when to renew a certificate because of its authority; `None` if that is not tainted.
+fn taint_renewal(chain: &str, taints: &TaintedAuthorities) -> Option<OffsetDateTime> {
+    if taints.is_empty() {
+        return None;
+    }
+    let chain = parse_certificate_blocks(chain.as_bytes()).ok()?;
+    renewal_of(chain.first()?, taints)
 }
 
 /// Waits until the published bundles change.

@@ -39,6 +39,8 @@ pub struct RenewalStateMachine {
     retries: RetryState,
     /// Consecutive certificates whose trust anchor was not published.
     orphans: u32,
+    /// Consecutive certificates that replaced one of a tainted authority.
+    taint_renewals: u32,
     why: Option<RenewalFailure>,
 }
 
@@ -47,6 +49,8 @@ struct RenewalSchedule {
     refresh_at: OffsetDateTime,
     /// When to renew early, because the trust anchor was withdrawn.
     orphaned: Option<OffsetDateTime>,
+    /// When to renew early, because the authority is tainted.
+    tainted: Option<OffsetDateTime>,
     overdue_reported: bool,
     expired_reported: bool,
 }
@@ -111,7 +115,10 @@ pub enum RenewalEvent {
     /// The held certificate was issued under none of the trust anchors that its signer publishes
     /// now.
     Orphaned,
-    /// The held certificate was issued under a published anchor, or none are published.
+    /// The held certificate was issued by a tainted authority, and is to be renewed at this time.
+    Tainted(OffsetDateTime),
+    /// The held certificate was issued under a published anchor, or none are published, and its authority is not
+    /// tainted.
     Anchored,
     /// The request was denied, failed, or yielded an unusable certificate.
     Refused(RequestRefusal),
@@ -157,6 +164,7 @@ impl RenewalStateMachine {
             next: RenewalKey::Begun,
             retries: RetryState::new(pace),
             orphans: 0,
+            taint_renewals: 0,
             why: None,
         }
     }
@@ -176,6 +184,7 @@ impl RenewalStateMachine {
             }
             RenewalEvent::Issued(times) => self.issued(times, now, random),
             RenewalEvent::Orphaned => self.orphaned(now, random),
+            RenewalEvent::Tainted(at) => self.tainted(at, now, random),
             RenewalEvent::Anchored => self.anchored(),
             RenewalEvent::Refused(refusal) => {
                 self.next = RenewalKey::New;
@@ -257,6 +266,8 @@ impl RenewalStateMachine {
     }
 
     fn issued(&mut self, times: RenewalTimes, now: ClockReading, random: f64) {
+        let was_tainted = self.held.as_ref().is_some_and(|held| held.tainted.is_some());
+        self.taint_renewals = if was_tainted { self.taint_renewals.saturating_add(1) } else { 0 };
         self.held = Some(RenewalSchedule::new(times, random));
         self.outdated = false;
         self.next = RenewalKey::New;
@@ -283,10 +294,22 @@ impl RenewalStateMachine {
         held.orphaned = Some(now.wall + pause);
     }
 
-    fn anchored(&mut self) {
+    /// Schedules an early renewal at this time, or with backoff if the signer issued a certificate of a tainted
+    /// authority again.
+    fn tainted(&mut self, at: OffsetDateTime, now: ClockReading, random: f64) {
         self.orphans = 0;
+        let Some(held) = &mut self.held else { return };
+        held.orphaned = None;
+        held.tainted = Some(match self.taint_renewals.checked_sub(1) {
+            None => at,
+            Some(earlier) => now.wall + self.retries.refusal_delay(earlier, random),
+        });
+    }
+
+    fn anchored(&mut self) {
+        (self.orphans, self.taint_renewals) = (0, 0);
         if let Some(held) = &mut self.held {
-            held.orphaned = None;
+            (held.orphaned, held.tainted) = (None, None);
         }
     }
 
@@ -315,11 +338,18 @@ impl RenewalStateMachine {
 impl RenewalSchedule {
     fn new(times: RenewalTimes, random: f64) -> Self {
         let refresh_at = times.refresh_at(random);
-        Self { times, refresh_at, orphaned: None, overdue_reported: false, expired_reported: false }
+        Self {
+            times,
+            refresh_at,
+            orphaned: None,
+            tainted: None,
+            overdue_reported: false,
+            expired_reported: false,
+        }
     }
 
     /// Returns when to renew the certificate.
     fn renew_at(&self) -> OffsetDateTime {
-        self.orphaned.map_or(self.refresh_at, |orphaned| orphaned.min(self.refresh_at))
+        self.orphaned.into_iter().chain(self.tainted).fold(self.refresh_at, OffsetDateTime::min)
     }
 }

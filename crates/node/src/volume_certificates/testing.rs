@@ -21,10 +21,11 @@ use crate::clock::{Clock, ClockReading};
 use crate::feature_gates::FeatureGates;
 use crate::sources::SourceChange;
 use crate::sources::bundles::{self, BundleView};
-use crate::testing::START;
+use crate::testing::{AUTHORITY, START};
 use crate::volume::definition::CertificateSource;
 use crate::volume::id::{SourceId, VolumeId, VolumeOwner};
 use crate::volume::plan::{CredentialBundle, CredentialState, OptionalApi};
+use crate::volume::tainted_authority::TaintedAuthority;
 use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 use windlass_runtime::durable::FileSystem;
 
@@ -62,6 +63,18 @@ impl IssuanceTestNode {
         if !anchors.is_empty() {
             bundles.set(TrustBundle::new("b", 1, SIGNER, BTreeMap::new(), &text));
         }
+        let view = BundleView { bundles: OptionalApi::Synced(bundles), arrivals: BTreeMap::new() };
+        self.bundles.send_replace(Arc::new(view));
+    }
+
+    /// Makes the signer publish the issuing authority as tainted, from now on.
+    pub fn taint(&self, window: Span) {
+        let since = self.now();
+        let issuer = AUTHORITY.certificate();
+        let tainted = [(issuer.authority_id(), TaintedAuthority { since, window })].into();
+        let bundle = TrustBundle::new("b", 1, SIGNER, BTreeMap::new(), &issuer.to_pem());
+        let mut bundles = TrustBundleIndex::default();
+        bundles.set(TrustBundle { tainted, ..bundle });
         let view = BundleView { bundles: OptionalApi::Synced(bundles), arrivals: BTreeMap::new() };
         self.bundles.send_replace(Arc::new(view));
     }

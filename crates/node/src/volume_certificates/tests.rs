@@ -2,6 +2,7 @@
 
 mod anchors;
 mod restarts;
+mod taints;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -45,6 +45,11 @@ pub fn certificates(definition: &VolumeDefinition) -> impl Iterator<Item = (usiz
     })
 }
 
+/// Returns whether it has a source of certificate revocation lists.
+pub fn has_revocation_lists(definition: &VolumeDefinition) -> bool {
+    definition.sources.iter().any(|(_, source)| matches!(source, ProjectedSource::RevocationLists(_)))
+}
+
 /// Returns whether it has a `downwardAPI` source, whose files change with the pod.
 pub fn has_downward(definition: &VolumeDefinition) -> bool {
     definition.sources.iter().any(|(_, source)| matches!(source, ProjectedSource::Downward(_)))

@@ -39,7 +39,6 @@ pub struct HostTracker {
 #[derive(Debug, Default, PartialEq)]
 pub struct HostChanges {
     pub removed: Vec<(VolumeId, Arc<HostProjection>)>,
-    /// New projections and changed ones.
     pub applied: Vec<(VolumeId, Arc<HostProjection>)>,
 }
 
@@ -58,7 +57,6 @@ impl HostTracker {
     }
 }
 
-/// Returns the volume of a projection.
 pub fn host_volume(projection: &Arc<HostProjection>, files: &FileSystem) -> VolumeSpec {
     let definition = match is_path_element(&projection.name) {
         true => Ok(Arc::new(projection.definition.clone())),

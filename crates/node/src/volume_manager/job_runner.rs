@@ -9,7 +9,6 @@ use crate::volume::id::{VolumeId, VolumeOwner};
 /// Volume jobs that run at the same time.
 const MAX_VOLUME_JOBS: usize = 8;
 
-/// The subject of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobKind {
     /// A job on this volume, with its serial number.
@@ -26,7 +25,6 @@ pub enum JobKind {
 pub struct JobRunner<R> {
     jobs: JoinSet<R>,
     running: BTreeMap<Id, JobKind>,
-    /// Volumes with a running job.
     busy: BTreeSet<VolumeId>,
     /// Volumes that need a job; a busy one gets it after the running one.
     wanted: BTreeSet<VolumeId>,
@@ -67,7 +65,6 @@ impl<R: Send + 'static> JobRunner<R> {
         !self.is_busy(id) && !self.wanted.contains(id)
     }
 
-    /// Returns whether a job on the volume is running.
     pub fn is_busy(&self, id: &VolumeId) -> bool {
         self.busy.contains(id)
     }

@@ -38,7 +38,6 @@ pub struct VolumeSpec {
     pub writer: Option<VolumeWriter>,
 }
 
-/// A volume that the loop manages.
 pub struct ManagedVolume {
     /// Distinguishes it from an earlier volume with the same ID, so that late results are ignored.
     pub serial: u64,

@@ -39,9 +39,7 @@ const EVENT_LIMIT: RateLimit = RateLimit { burst: 50, refill: Duration::from_sec
 /// Limit of conditions; those beyond it wait.
 const CONDITION_LIMIT: RateLimit = RateLimit { burst: 50, refill: Duration::from_millis(50) };
 
-/// Message to the reporter.
 pub enum PodReport {
-    /// The pod and the state of its volumes.
     Pod(Arc<Pod>, BTreeMap<String, MountState>),
     /// The pod with this UID has no volumes any more.
     Removed(String),
@@ -85,13 +83,13 @@ impl PodStatusReporter {
     /// Writes reports until all senders are gone.
     pub async fn run(mut self, mut news: UnboundedReceiver<PodReport>) {
         loop {
-            while let Ok(tell) = news.try_recv() {
-                self.receive(tell);
+            while let Ok(report) = news.try_recv() {
+                self.receive(report);
             }
             let now = (self.clock)().since;
             let wait = match self.next(now) {
-                Ok((uid, deed)) => {
-                    self.perform(&uid, deed).await;
+                Ok((uid, update)) => {
+                    self.perform(&uid, update).await;
                     continue;
                 }
                 Err(at) => at.map(|at| at.saturating_sub(now)),
@@ -103,8 +101,8 @@ impl PodStatusReporter {
                 }
             };
             tokio::select! {
-                tell = news.recv() => match tell {
-                    Some(tell) => self.receive(tell),
+                report = news.recv() => match report {
+                    Some(report) => self.receive(report),
                     None => return,
                 },
                 () = sleep => {}
@@ -112,9 +110,9 @@ impl PodStatusReporter {
         }
     }
 
-    fn receive(&mut self, tell: PodReport) {
+    fn receive(&mut self, report: PodReport) {
         let now = (self.clock)().since;
-        match tell {
+        match report {
             PodReport::Pod(pod, mounts) => {
                 let Some(uid) = pod.metadata.uid.clone() else { return };
                 // They become parts of a URL.
@@ -139,11 +137,11 @@ impl PodStatusReporter {
             match state.next(now) {
                 NextUpdate::Wait(at) => wait = wait.into_iter().chain(at).min(),
                 NextUpdate::Do(_) if now < self.rest => return Err(Some(self.rest)),
-                NextUpdate::Do(deed @ StatusUpdate::Event { .. }) => {
-                    return Ok((uid.clone(), deed));
+                NextUpdate::Do(update @ StatusUpdate::Event { .. }) => {
+                    return Ok((uid.clone(), update));
                 }
-                NextUpdate::Do(deed @ StatusUpdate::Condition(_)) => match self.condition_limit.take(now) {
-                    Ok(()) => return Ok((uid.clone(), deed)),
+                NextUpdate::Do(update @ StatusUpdate::Condition(_)) => match self.condition_limit.take(now) {
+                    Ok(()) => return Ok((uid.clone(), update)),
                     Err(pause) => return Err(Some(now + pause)),
                 },
             }
@@ -151,9 +149,9 @@ impl PodStatusReporter {
         Err(wait)
     }
 
-    async fn perform(&mut self, uid: &str, deed: StatusUpdate) {
+    async fn perform(&mut self, uid: &str, update: StatusUpdate) {
         let Some(pod) = self.pods.get(uid).map(|state| state.pod.clone()) else { return };
-        match deed {
+        match update {
             StatusUpdate::Event { volume, note, count } => {
                 let outcome = self.record_event(&pod, &note).await;
                 self.note_answer(outcome.as_ref().err());

@@ -33,10 +33,8 @@ struct PodTeardown {
     retry_at: Option<Duration>,
 }
 
-/// The next step of a teardown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TeardownStep {
-    /// Remove the directories of the pod.
     Remove,
     /// Confirm to the server that the pod is gone.
     Confirm,

@@ -173,7 +173,6 @@ impl PodTracker {
         self.teardowns.start_steps(now.since, is_written, is_due)
     }
 
-    /// Ends a teardown step of a pod.
     pub fn finish_teardown_step(
         &mut self,
         uid: &str,

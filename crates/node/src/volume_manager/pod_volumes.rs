@@ -66,7 +66,6 @@ pub fn is_terminated(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// Returns the owner of a pod's volumes.
 pub fn pod_owner(pod: &Pod) -> VolumeOwner {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let meta = &pod.metadata;

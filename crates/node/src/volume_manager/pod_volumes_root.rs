@@ -19,7 +19,6 @@ const MARK: &str = ".windlass";
 /// Longest name of a directory, in bytes.
 const MAX_NAME: usize = 255;
 
-/// The directory of all pod volumes.
 pub struct PodVolumesRoot {
     pods: PathBuf,
     files: FileSystem,
@@ -116,7 +115,6 @@ impl PodVolumesRoot {
         Ok(names)
     }
 
-    /// Removes all directories of a pod.
     pub fn remove(&self, uid: &str) -> Result<(), DiskError> {
         if !is_path_element(uid) || !self.is_owned_by_agent()? {
             return Ok(());

@@ -57,7 +57,6 @@ impl SelectionResolver {
         }
     }
 
-    /// Returns the current view of bundles.
     pub fn view(&mut self) -> &Arc<BundleView> {
         let view = self.bundles.borrow();
         if !Arc::ptr_eq(&view, &self.view) {

@@ -11,6 +11,7 @@ use super::host_resources::RESOURCES;
 use super::report::CertificateReport;
 use crate::sources::bundles::BundleView;
 use crate::sources::objects::{ObjectCache, ObjectKind, ObjectState};
+use crate::sources::revocation_lists::RevocationListView;
 use crate::sources::tokens::TokenManager;
 use crate::volume::definition::VolumeDefinition;
 use crate::volume::id::{SourceId, VolumeId};
@@ -20,6 +21,7 @@ use crate::volume_certificates::VolumeCertificateManager;
 /// The caches that a `VolumeSnapshot` is taken from.
 pub struct SnapshotSources<'a> {
     pub view: &'a Arc<BundleView>,
+    pub revocation_lists: &'a RevocationListView,
     pub objects: &'a ObjectCache,
     pub tokens: &'a TokenManager,
     pub certificates: &'a VolumeCertificateManager,
@@ -29,6 +31,7 @@ pub struct SnapshotSources<'a> {
 pub struct VolumeSnapshot {
     pod: Option<Arc<Pod>>,
     view: Arc<BundleView>,
+    revocation_lists: RevocationListView,
     config_maps: BTreeMap<String, Option<Arc<ConfigMap>>>,
     secrets: BTreeMap<String, Option<Arc<Secret>>>,
     tokens: BTreeMap<usize, CredentialState<Zeroizing<String>>>,
@@ -48,6 +51,7 @@ impl VolumeSnapshot {
     ) -> Self {
         let mut snapshot = Self {
             view: sources.view.clone(),
+            revocation_lists: sources.revocation_lists.clone(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -100,6 +104,7 @@ impl VolumeSnapshot {
             pod: self.pod.as_deref(),
             allocatable: &RESOURCES,
             bundles: &self.view.bundles,
+            revocation_lists: &self.revocation_lists,
             config_maps: &self.config_maps,
             secrets: &self.secrets,
             tokens: &self.tokens,

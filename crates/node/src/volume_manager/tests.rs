@@ -3,6 +3,8 @@
 mod anchors;
 mod lifecycle;
 mod pod_status;
+mod reads;
+mod revocation_lists;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,10 +29,12 @@ use crate::feature_gates::FeatureGates;
 use crate::metrics::volumes::VolumeMetrics;
 use crate::node_status::NodeRegistration;
 use crate::projections::{HostProjections, Notifier};
+use crate::read_observer::ReadObserver;
 use crate::sources::ChangeSender;
 use crate::sources::bundles::{BundleArrival, BundleView, initial_view};
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
+use crate::sources::revocation_lists::RevocationListView;
 use crate::sources::tokens::TokenManager;
 use crate::testing::{CertificateFixture, START};
 use crate::volume::plan::OptionalApi;
@@ -57,12 +61,15 @@ pub struct VolumeTestNode {
     pub pods: watch::Sender<NodePods>,
     pub bundles: watch::Sender<Arc<BundleView>>,
     pub projections: watch::Sender<Arc<HostProjections>>,
+    pub revocation_lists: watch::Sender<RevocationListView>,
     pub registration: watch::Sender<NodeRegistration>,
     pub reports: watch::Sender<VolumeReports>,
     pub metrics: VolumeMetrics,
     pub registry: MetricsRegistry,
     pub asked: watch::Sender<Vec<RecordedRequest>>,
     pub wakes: Mutex<Option<ChangeSender>>,
+    /// Observer of the manager that was started last.
+    pub reads: Mutex<Option<Arc<ReadObserver>>>,
     /// HTTP status of responses; `None` echoes the request.
     pub refuse: Arc<Mutex<Option<u16>>>,
     began: Instant,
@@ -89,12 +96,14 @@ impl VolumeTestNode {
             pods: watch::Sender::new(Some(Arc::default())),
             bundles: watch::Sender::new(initial_view(FeatureGates::default())),
             projections: watch::Sender::default(),
+            revocation_lists: watch::Sender::new(crate::sources::revocation_lists::initial_view()),
             registration: watch::Sender::new(registration),
             reports: watch::Sender::default(),
             metrics: VolumeMetrics::register(&registry),
             registry,
             asked: watch::Sender::default(),
             wakes: Mutex::default(),
+            reads: Mutex::default(),
             refuse: Arc::default(),
             began: Instant::now(),
         };
@@ -119,12 +128,15 @@ impl VolumeTestNode {
             look: Duration::from_secs(60),
             bundles: self.bundles.subscribe(),
         });
+        let reads = ReadObserver::new(&root_dir, files.clone(), clock.clone());
+        *self.reads.lock().unwrap() = Some(reads.clone());
         let keeper = VolumeManager {
             node: "n1".into(),
             tmpfs: false,
             pods: self.pods.subscribe(),
             bundles: self.bundles.subscribe(),
             projections: self.projections.subscribe(),
+            revocation_lists: self.revocation_lists.subscribe(),
             registration: self.registration.subscribe(),
             objects: ObjectCache::new(client.clone(), wakes.clone()),
             tokens: TokenManager::new(client.clone(), clock.clone(), random.clone(), wakes),
@@ -135,6 +147,7 @@ impl VolumeTestNode {
                 clock.clone(),
                 Default::default(),
             ),
+            reads: reads.clone(),
             wakes: woken,
             metrics: self.metrics.clone(),
             reports: self.reports.clone(),
@@ -144,7 +157,9 @@ impl VolumeTestNode {
             clock,
             random,
         };
-        RunningVolumeManager(tokio::spawn(keeper.run()))
+        RunningVolumeManager(tokio::spawn(async move {
+            tokio::join!(keeper.run(), reads.run());
+        }))
     }
 
     pub fn clock(&self) -> Clock {
@@ -294,7 +309,6 @@ pub fn bundle(name: &str, signer: &str, labels: &[(&str, &str)]) -> TrustBundle 
     TrustBundle::new(name, 1, signer, labels.collect::<BTreeMap<_, _>>(), &text)
 }
 
-/// Returns the combined text of bundles.
 pub fn text(bundles: &[&TrustBundle]) -> String {
     let mut all = crate::volume::trust_anchors::TrustAnchors::default();
     bundles.iter().for_each(|bundle| all.add(&bundle.anchors));

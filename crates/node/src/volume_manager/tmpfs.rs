@@ -25,7 +25,6 @@ struct MountTarget {
     root: bool,
 }
 
-/// Decision about mounting a tmpfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MountDecision {
     Mount,

@@ -1,6 +1,7 @@
 //! The two blocking jobs on a volume: inspect its directory, and plan and write its files.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,13 +15,19 @@ use super::snapshot::VolumeSnapshot;
 use super::volume_state::LastWrite;
 use crate::clock::Clock;
 use crate::projections::HostProjection;
+use crate::read_observer::{AnchorFiles, ReadObserver};
 use crate::sources::bundles::BundleView;
 use crate::volume::definition::VolumeDefinition;
+use crate::volume::id::VolumeId;
+use crate::volume::payload::VolumePayload;
 use crate::volume::plan::{BlockedReason, VolumeAction, VolumeReaders, decide};
 use crate::volume::writer::{VolumeWriter, WriteOutcome};
+use windlass_runtime::durable::DiskError;
 
 /// An inspection of what an earlier process left.
 pub struct VolumeInspection {
+    pub id: VolumeId,
+    pub reads: Arc<ReadObserver>,
     pub writer: VolumeWriter,
     /// The directory of all pods, which is prepared first; `None` for volumes of the host.
     pub root: Option<Arc<PodVolumesRoot>>,
@@ -37,6 +44,8 @@ pub struct ExistingFiles {
 
 /// A volume to be planned and written.
 pub struct VolumeWriteOrder {
+    pub id: VolumeId,
+    pub reads: Arc<ReadObserver>,
     pub definition: Arc<VolumeDefinition>,
     pub readers: VolumeReaders,
     pub snapshot: VolumeSnapshot,
@@ -83,9 +92,10 @@ impl VolumeInspection {
         if let Some(root) = &self.root {
             root.prepare().map_err(|error| error.to_string())?;
         }
-        let Some(payload) = self.writer.read().map_err(|error| error.to_string())? else {
-            return Ok(None);
-        };
+        let own_reads = self.reads.own_reads(&self.id);
+        let payload = self.writer.read().map_err(|error| error.to_string())?;
+        drop(own_reads);
+        let Some(payload) = payload else { return Ok(None) };
         let definition = self.definition.as_deref();
         let mut tokens = BTreeMap::new();
         for (index, source) in definition.into_iter().flat_map(dependencies::tokens) {
@@ -134,9 +144,46 @@ impl VolumeWriteOrder {
                 (payload, written)
             }
         };
-        let outcome = self.writer.write(&payload, (self.clock)().wall);
-        let outcome = outcome.map_err(|error| VolumeError::Disk(error.to_string()))?;
+        let outcome = self.write_observed(&payload).map_err(|error| VolumeError::Disk(error.to_string()))?;
         let last_write = LastWrite { planned, written };
         Ok(CompletedWrite { last_write, outcome: Some(outcome), certificates })
+    }
+
+    /// Writes the files so that their observer sees every open by an application, and none by this process.
+    fn write_observed(&self, payload: &VolumePayload) -> Result<WriteOutcome, DiskError> {
+        let (id, anchors, now) = (&self.id, self.anchor_files(), (self.clock)().wall);
+        let _own_reads = self.reads.own_reads(id);
+        let prepare = |directory: &Path| self.reads.prepare(id, directory, &anchors);
+        match self.writer.write_observed(payload, now, &prepare) {
+            Ok(WriteOutcome::Changed) => {
+                self.reads.switch(id);
+                Ok(WriteOutcome::Changed)
+            }
+            Ok(WriteOutcome::Unchanged) => {
+                if let Some((directory, written)) = self.writer.visible()? {
+                    self.reads.confirm(id, &directory, &anchors, written);
+                }
+                Ok(WriteOutcome::Unchanged)
+            }
+            Err(error) => {
+                self.reads.discard(id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the files with trust anchors, with the trust stores that are built from them.
+    fn anchor_files(&self) -> Vec<AnchorFiles> {
+        let stores = self.projection.iter().flat_map(|projection| &projection.stores);
+        let sources = dependencies::bundle_sources(&self.definition).zip(&self.selections);
+        let files = sources.filter_map(|(source, selection)| {
+            let stores = stores.clone().filter(|store| store.kind.trust_anchors() == Some(&source.path));
+            Some(AnchorFiles {
+                path: source.path.as_str().to_owned(),
+                stores: stores.map(|store| store.path.as_str().to_owned()).collect(),
+                digest: selection.delivered()?.digest,
+            })
+        });
+        files.collect()
     }
 }

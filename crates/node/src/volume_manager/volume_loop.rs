@@ -32,9 +32,11 @@ use crate::metrics::volumes::VolumeMetrics;
 use crate::node_certificates::RandomSource;
 use crate::node_status::NodeRegistration;
 use crate::projections::{HostProjection, HostProjections, Notifier};
+use crate::read_observer::ReadObserver;
 use crate::sources::SourceChange;
 use crate::sources::objects::ObjectCache;
 use crate::sources::pods::NodePods;
+use crate::sources::revocation_lists::RevocationListView;
 use crate::volume::id::{VolumeId, VolumeOwner};
 use windlass_runtime::durable::FileSystem;
 
@@ -59,6 +61,7 @@ pub struct VolumeLoop {
 struct LoopInputs {
     pods: watch::Receiver<NodePods>,
     projections: watch::Receiver<Arc<HostProjections>>,
+    revocation_lists: watch::Receiver<RevocationListView>,
     registration: watch::Receiver<NodeRegistration>,
     changes: mpsc::UnboundedReceiver<SourceChange>,
 }
@@ -73,6 +76,7 @@ struct LoopServices {
     pod_root: Arc<PodVolumesRoot>,
     objects: ObjectCache,
     notifier: Arc<Notifier>,
+    reads: Arc<ReadObserver>,
     metrics: VolumeMetrics,
     pod_reports: mpsc::UnboundedSender<PodReport>,
 }
@@ -87,7 +91,6 @@ impl LoopServices {
         self.now().since + CHECK_INTERVAL.mul_f64(0.8 + 0.4 * (self.random)())
     }
 
-    /// Returns the event of a failed disk operation.
     fn disk_failed(&self, reason: String) -> VolumeEvent {
         VolumeEvent::DiskFailed { reason, now: self.now().since, random: (self.random)() }
     }
@@ -111,6 +114,7 @@ impl VolumeLoop {
             inputs: LoopInputs {
                 pods: manager.pods,
                 projections: manager.projections,
+                revocation_lists: manager.revocation_lists,
                 registration: manager.registration,
                 changes: manager.wakes,
             },
@@ -134,6 +138,7 @@ impl VolumeLoop {
                 pod_root,
                 objects: manager.objects,
                 notifier: manager.notifier,
+                reads: manager.reads,
                 metrics: manager.metrics,
                 pod_reports,
             },
@@ -154,6 +159,7 @@ impl VolumeLoop {
                 () = changed(&mut self.inputs.projections) => self.sync_hosts(),
                 () = changed(&mut self.inputs.registration) => self.registration_changed(),
                 () = self.selections.changed() => self.bundles_changed(),
+                () = changed(&mut self.inputs.revocation_lists) => self.revocation_lists_changed(),
                 change = received(&mut self.inputs.changes) => self.sources_changed(change),
                 Some((kind, result)) = self.jobs.join_next() => self.finish_job(kind, result),
                 () = tokio::time::sleep(pause) => {}
@@ -161,7 +167,6 @@ impl VolumeLoop {
         }
     }
 
-    /// Starts the work that is due.
     fn run_due_work(&mut self) {
         let now = self.services.now();
         for (id, volume) in self.volumes.iter() {
@@ -200,7 +205,7 @@ impl VolumeLoop {
         for pod in changes.removed {
             let owner = pod_owner(&pod);
             for id in self.volumes.ids_of(&owner) {
-                self.volumes.remove(&id);
+                self.remove_volume(&id);
             }
             self.credentials.forget(&owner);
             let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -245,7 +250,7 @@ impl VolumeLoop {
             let volumes = pod_volumes(&pod, &self.services.pod_root);
             let is_gone = |id: &VolumeId| !volumes.iter().any(|(kept, _)| kept == id);
             for id in self.volumes.ids_of(&owner).into_iter().filter(is_gone) {
-                self.volumes.remove(&id);
+                self.remove_volume(&id);
             }
             self.insert_volumes(&owner, volumes);
         }
@@ -271,7 +276,7 @@ impl VolumeLoop {
     fn remove_host(&mut self, id: &VolumeId, projection: &HostProjection) {
         let directory = projection.directory.display();
         tracing::info!(volume = %id, %directory, "projection removed; leaving its files in place");
-        self.volumes.remove(id);
+        self.remove_volume(id);
         self.services.notifier.forget(&id.name);
         if is_path_element(&id.name) {
             let root_dir = self.services.root_dir.clone();
@@ -283,6 +288,11 @@ impl VolumeLoop {
                 JobResult::CleanedUp
             });
         }
+    }
+
+    fn remove_volume(&mut self, id: &VolumeId) {
+        self.volumes.remove(id);
+        self.services.reads.forget(id);
     }
 
     /// Adds new or redefined volumes of an owner, and requests their jobs.
@@ -329,6 +339,15 @@ impl VolumeLoop {
         }
     }
 
+    /// Requests jobs on volumes with certificate revocation lists; unchanged files are not written.
+    fn revocation_lists_changed(&mut self) {
+        for (id, volume) in self.volumes.iter() {
+            if volume.definition().is_some_and(|definition| dependencies::has_revocation_lists(definition)) {
+                self.jobs.enqueue(id);
+            }
+        }
+    }
+
     fn sources_changed(&mut self, first: SourceChange) {
         let mut concerned = BTreeSet::new();
         let mut next = Some(first);
@@ -356,6 +375,8 @@ impl VolumeLoop {
             (VolumeState::Uninspected(_), definition, Some(writer)) => {
                 let is_pod = matches!(spec.owner, OwnerObject::Pod(_));
                 let inspection = VolumeInspection {
+                    id: id.clone(),
+                    reads: self.services.reads.clone(),
                     writer: writer.clone(),
                     root: is_pod.then(|| self.services.pod_root.clone()),
                     definition: definition.as_ref().ok().cloned(),
@@ -371,6 +392,7 @@ impl VolumeLoop {
                 let view = self.selections.view().clone();
                 let sources = SnapshotSources {
                     view: &view,
+                    revocation_lists: &self.inputs.revocation_lists.borrow().clone(),
                     objects: &self.services.objects,
                     tokens: &self.credentials.tokens,
                     certificates: &self.credentials.certificates,
@@ -378,6 +400,8 @@ impl VolumeLoop {
                 let is_check = volume.check_at <= self.services.now().since;
                 let last_write = state.files().and_then(|files| files.last_write);
                 let order = VolumeWriteOrder {
+                    id: id.clone(),
+                    reads: self.services.reads.clone(),
                     definition: definition.clone(),
                     readers: spec.readers,
                     snapshot: VolumeSnapshot::new(id, definition, pod, volume.namespace(), &sources),

@@ -19,7 +19,6 @@ use windlass_runtime::backoff::Backoff;
 /// Delay before a failed disk operation is retried; the same as kubelet's.
 pub const DISK_RETRY: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(122));
 
-/// State of a managed volume.
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumeState {
     /// The directory was not inspected since the process started; the inspection may have failed.
@@ -42,14 +41,20 @@ pub enum VolumeState {
 #[derive(Clone, Debug, PartialEq)]
 pub enum VolumeEvent {
     /// The directory was inspected. `invalid` is why the definition cannot be planned.
-    Inspected { files: Option<VolumeFiles>, invalid: Option<BlockedReason> },
+    Inspected {
+        files: Option<VolumeFiles>,
+        invalid: Option<BlockedReason>,
+    },
     /// The planned files are on the disk.
     Written(VolumeFiles),
     /// Planning failed; files stay unchanged.
     Blocked(BlockedReason),
     /// The disk failed at this monotonic time; `random` spreads the retries.
-    DiskFailed { reason: String, now: Duration, random: f64 },
-    /// The pod is being deleted.
+    DiskFailed {
+        reason: String,
+        now: Duration,
+        random: f64,
+    },
     PodDeleted,
 }
 
@@ -72,7 +77,6 @@ pub struct LastWrite {
     pub written: Digest,
 }
 
-/// Consecutive failures of the disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumeDiskFailure {
     pub reason: BlockedReason,

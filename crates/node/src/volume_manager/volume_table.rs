@@ -46,7 +46,6 @@ impl VolumeTable {
         self.volumes.insert(id, volume);
     }
 
-    /// Removes a volume and its report.
     pub fn remove(&mut self, id: &VolumeId) {
         self.volumes.remove(id);
         self.publish(id);
@@ -56,7 +55,6 @@ impl VolumeTable {
         self.volumes.iter()
     }
 
-    /// Returns the volumes of one owner.
     pub fn of_owner(&self, owner: &VolumeOwner) -> impl Iterator<Item = (&VolumeId, &ManagedVolume)> {
         let first = VolumeId { owner: owner.clone(), name: String::new() };
         self.volumes.range(first..).take_while(move |(id, _)| id.owner == *owner)
@@ -72,7 +70,6 @@ impl VolumeTable {
         using.map(|(id, _)| id.clone()).collect()
     }
 
-    /// Returns the certificate sources of an owner's volumes.
     pub fn certificate_sources(&self, owner: &VolumeOwner) -> Vec<SourceId> {
         let sources = self.of_owner(owner).flat_map(|(id, volume)| {
             let definition = volume.definition().into_iter();

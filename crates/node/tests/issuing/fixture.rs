@@ -81,7 +81,6 @@ pub struct IssuingNode {
     state: PathBuf,
 }
 
-/// A pod bound to the node.
 pub struct BoundPod {
     name: String,
     pub uid: String,

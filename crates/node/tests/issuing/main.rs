@@ -110,7 +110,7 @@ async fn annotations_arrive_and_a_signer_that_rejects_them_reports_to_the_pod() 
         matches!(node.certificates.get(&pod.id(0)), CredentialState::Unavailable(why) if why == expected)
     );
     let events: Api<Event> = Api::namespaced(world.admin(), "default");
-    let told = async {
+    let reported = async {
         loop {
             let all = events.list(&ListParams::default()).await.unwrap().items;
             match all.into_iter().find(|event| event.reason.as_deref() == Some("Denied")) {
@@ -119,9 +119,9 @@ async fn annotations_arrive_and_a_signer_that_rejects_them_reports_to_the_pod() 
             }
         }
     };
-    let told = tokio::time::timeout(fixture::PATIENCE, told).await.unwrap();
-    assert_eq!((told.note, told.type_.as_deref()), (Some(expected), Some("Warning")));
-    assert_eq!(told.regarding.unwrap().uid, Some(pod.uid));
+    let reported = tokio::time::timeout(fixture::PATIENCE, reported).await.unwrap();
+    assert_eq!((reported.note, reported.type_.as_deref()), (Some(expected), Some("Warning")));
+    assert_eq!(reported.regarding.unwrap().uid, Some(pod.uid));
 }
 
 #[tokio::test]

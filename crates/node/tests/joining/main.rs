@@ -22,11 +22,13 @@ use windlass_controllers::ledger::Ledger;
 use windlass_controllers::{approver, csr_signer};
 use windlass_node::cert_store::CertStore;
 use windlass_node::clock::{self, Clock, ClockReading};
+use windlass_node::feature_gates::FeatureGates;
 use windlass_node::key_pair::CertificateKeyPair;
 use windlass_node::node_certificates::{
     ClientFactory, FailureCause, ManagerActivity, NodeCertificateConfig, NodeCertificateManager,
     NodeCertificateReport, RequesterCredential, RetryPolicy,
 };
+use windlass_node::sources::bundles::initial_view;
 use windlass_node::template::{CertificatePurpose, CertificateTemplate};
 use windlass_runtime::durable::FileSystem;
 use windlass_testkit::{PATIENCE, TestServer, create, self_signed_ca, write_ca};
@@ -123,6 +125,8 @@ impl JoiningFixture {
             store,
             templates: watch::Sender::new(Some(template)).subscribe(),
             clients,
+            rejections: watch::Sender::new(None).subscribe(),
+            bundles: watch::Sender::new(initial_view(FeatureGates::default())).subscribe(),
             clock,
             random: Arc::new(|| 0.5),
             pace: RetryPolicy::default(),

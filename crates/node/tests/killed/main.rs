@@ -53,8 +53,8 @@ fn contents(directory: &Path) -> Option<Vec<Vec<u8>>> {
 }
 
 /// Runs the child: writes one set, and aborts after this many operations.
-fn write_and_die(told: &str) {
-    let [volume, set, step] = told.split('\n').collect::<Vec<_>>()[..] else { panic!("{told}") };
+fn write_and_die(reported: &str) {
+    let [volume, set, step] = reported.split('\n').collect::<Vec<_>>()[..] else { panic!("{reported}") };
     let (step, done) = (step.parse::<usize>().unwrap(), AtomicUsize::new(0));
     let files = FileSystem::with_hook(Arc::new(move |_, _| {
         if done.fetch_add(1, SeqCst) == step {
@@ -103,8 +103,8 @@ fn names(volume: &Path) -> BTreeSet<String> {
 
 #[test]
 fn readers_see_the_complete_old_or_new_files() {
-    if let Ok(told) = std::env::var(CHILD) {
-        return write_and_die(&told);
+    if let Ok(reported) = std::env::var(CHILD) {
+        return write_and_die(&reported);
     }
     let place = tempfile::tempdir().unwrap();
     let folder = place.path().join("sets");

@@ -30,7 +30,6 @@ const RATE: i32 = 60;
 /// A test that waits longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A clock that runs fast.
 #[derive(Clone, Copy, Debug)]
 pub struct FastClock {
     began: Instant,
@@ -60,7 +59,6 @@ impl RootAuthority {
     }
 }
 
-/// The volume files of a pod.
 pub struct PodVolumeFiles {
     directory: PathBuf,
     seen: Mutex<BTreeSet<Vec<u8>>>,
@@ -186,7 +184,6 @@ impl RotationFixture {
         });
     }
 
-    /// Sets the root that the signer signs with.
     pub fn sign_with(&self, root: &RootAuthority) {
         write_ca(self.server.dir(), &root.pair);
     }

@@ -131,8 +131,8 @@ where
 }
 
 /// Waits until the value of a channel satisfies a condition.
-pub async fn until<T: Clone>(told: &mut watch::Receiver<T>, what: &str, good: impl Fn(&T) -> bool) -> T {
-    let waiting = told.wait_for(|now| good(now));
+pub async fn until<T: Clone>(reported: &mut watch::Receiver<T>, what: &str, good: impl Fn(&T) -> bool) -> T {
+    let waiting = reported.wait_for(|now| good(now));
     match tokio::time::timeout(PATIENCE, waiting).await {
         Ok(now) => now.unwrap().clone(),
         Err(_) => panic!("it never was that {what}"),

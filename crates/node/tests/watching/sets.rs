@@ -24,7 +24,7 @@ async fn a_node_sees_its_pods() {
     let world = WatchingFixture::start().await;
     world.create_pod("here", "n1", json!([])).await;
     world.create_pod("there", "n2", json!([])).await;
-    let (out, mut told) = watch::channel(None);
+    let (out, mut delivered) = watch::channel(None);
     let mut tasks = JoinSet::new();
     tasks.spawn(pods::watch_pods(world.node(), "n1".into(), out));
     let names = |pods: &pods::NodePods| {
@@ -32,7 +32,7 @@ async fn a_node_sees_its_pods() {
         let names = pods.map(|pod| pod.metadata.name.clone().unwrap());
         names.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>()
     };
-    let first = until(&mut told, "it is known", Option::is_some).await;
+    let first = until(&mut delivered, "it is known", Option::is_some).await;
     assert_eq!(names(&first), ["here"]);
     for (uid, pod) in &*first.unwrap() {
         assert_eq!(pod.metadata.uid.as_ref(), Some(uid));
@@ -40,15 +40,15 @@ async fn a_node_sees_its_pods() {
     }
     world.create_pod("there-too", "n2", json!([])).await;
     world.create_pod("later", "n1", json!([])).await;
-    until(&mut told, "one came", |pods| names(pods) == ["here", "later"]).await;
+    until(&mut delivered, "one came", |pods| names(pods) == ["here", "later"]).await;
     change(&world.api::<Pod>(), "here", json!({"metadata": {"labels": {"a": "b"}}})).await;
-    until(&mut told, "a label came", |pods| {
+    until(&mut delivered, "a label came", |pods| {
         let mut pods = pods.iter().flat_map(|pods| pods.values());
         pods.any(|pod| pod.metadata.labels.iter().any(|labels| labels.contains_key("a")))
     })
     .await;
     delete(&world.api::<Pod>(), "here").await;
-    until(&mut told, "one went", |pods| names(pods) == ["later"]).await;
+    until(&mut delivered, "one went", |pods| names(pods) == ["later"]).await;
 }
 
 fn authority() -> String {
@@ -74,14 +74,14 @@ async fn a_node_sees_bundles() {
     let first = authority();
     let named = |name: &str| json!({"metadata": {"name": name}, "spec": {"trustBundle": first}});
     create(&api, named("early")).await;
-    let (out, mut told) = watch::channel(bundles::initial_view(FeatureGates::default()));
+    let (out, mut delivered) = watch::channel(bundles::initial_view(FeatureGates::default()));
     let mut tasks = JoinSet::new();
     tasks.spawn(bundles::watch_bundles(world.node(), world.clock(), out));
-    let view = until(&mut told, "early is there", |view| bundle(view, "early").is_some()).await;
+    let view = until(&mut delivered, "early is there", |view| bundle(view, "early").is_some()).await;
     assert!(view.arrivals.is_empty(), "{view:?}");
     let before = (world.clock())().wall;
     create(&api, named("late")).await;
-    let view = until(&mut told, "late is there", |view| bundle(view, "late").is_some()).await;
+    let view = until(&mut delivered, "late is there", |view| bundle(view, "late").is_some()).await;
     assert_eq!(view.arrivals.keys().collect::<Vec<_>>(), ["late"]);
     let arrival = view.arrivals["late"];
     assert!(arrival.received.wall >= before);
@@ -90,10 +90,10 @@ async fn a_node_sees_bundles() {
     change(&api, "early", json!({"spec": {"trustBundle": both}})).await;
     let has_two =
         |view: &Arc<BundleView>| bundle(view, "early").is_some_and(|bundle| bundle.anchors.len() == 2);
-    let view = until(&mut told, "early has two", has_two).await;
+    let view = until(&mut delivered, "early has two", has_two).await;
     assert_eq!(view.arrivals.keys().collect::<Vec<_>>(), ["early", "late"]);
     delete(&api, "early").await;
-    let view = until(&mut told, "early is gone", |view| bundle(view, "early").is_none()).await;
+    let view = until(&mut delivered, "early is gone", |view| bundle(view, "early").is_none()).await;
     assert!(bundle(&view, "late").is_some());
 }
 
@@ -104,15 +104,15 @@ async fn bundles_may_come_later_and_go() {
     let api: Api<ClusterTrustBundle> = Api::all(with.admin());
     create(&api, json!({"metadata": {"name": "a"}, "spec": {"trustBundle": authority()}})).await;
     let line = without.line();
-    let (out, mut told) = watch::channel(bundles::initial_view(FeatureGates::default()));
+    let (out, mut delivered) = watch::channel(bundles::initial_view(FeatureGates::default()));
     let mut tasks = JoinSet::new();
     tasks.spawn(bundles::watch_bundles(line.client(), without.clock(), out));
     let is_missing = |view: &Arc<BundleView>| matches!(view.bundles, OptionalApi::Missing);
-    until(&mut told, "they are missing", is_missing).await;
+    until(&mut delivered, "they are missing", is_missing).await;
     line.switch(&with);
     pass(Duration::from_secs(13)).await;
-    until(&mut told, "they are there", |view| bundle(view, "a").is_some()).await;
+    until(&mut delivered, "they are there", |view| bundle(view, "a").is_some()).await;
     line.switch(&without);
     with.shut_down();
-    until(&mut told, "they are missing again", is_missing).await;
+    until(&mut delivered, "they are missing again", is_missing).await;
 }

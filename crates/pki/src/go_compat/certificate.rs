@@ -186,6 +186,11 @@ impl ForeignCertificate {
         self.extensions.crl_distribution_points.iter().map(String::as_str)
     }
 
+    /// Returns the key identifier of the issuer, as the certificate names it; `None` if it does not.
+    pub fn authority_key_identifier(&self) -> Option<&[u8]> {
+        self.extensions.authority_key.as_deref()
+    }
+
     /// Returns true if the basic constraints mark a CA.
     pub fn is_authority(&self) -> bool {
         self.extensions.is_authority == Some(true)

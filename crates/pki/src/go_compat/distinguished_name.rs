@@ -62,7 +62,6 @@ impl DistinguishedName {
         Ok(Self { attributes })
     }
 
-    /// Parses a name of a certificate.
     pub(crate) fn from_certificate(name: &[u8]) -> Result<Self, &'static str> {
         let mut attributes = Vec::new();
         visit_attributes(name, |oid, value| {

@@ -15,6 +15,8 @@ pub(crate) struct ForeignExtensions {
     pub is_authority: Option<bool>,
     pub alt_names: AltNames,
     pub crl_distribution_points: Vec<String>,
+    /// The key identifier of the authority key identifier.
+    pub authority_key: Option<Vec<u8>>,
 }
 
 const AUTHORITY_INFO_ACCESS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01];
@@ -60,7 +62,8 @@ impl ForeignExtensions {
             Some(33) => policy_mappings(value).ok_or("invalid policy mappings")?,
             Some(35) => {
                 extension.not_critical("authority key identifier is marked critical")?;
-                authority_key(value).ok_or("invalid authority key identifier")?;
+                let identifier = authority_key(value).ok_or("invalid authority key identifier")?;
+                self.authority_key = identifier.map(<[u8]>::to_vec);
             }
             Some(36) => policy_constraints(value).ok_or("invalid policy constraints")?,
             Some(37) => extended_usages(value).ok_or("invalid extended key usages")?,
@@ -110,9 +113,8 @@ fn basic_constraints(value: &[u8]) -> Option<bool> {
     Some(authority)
 }
 
-fn authority_key(value: &[u8]) -> Option<()> {
-    DerReader::new(value).sequence()?.optional(tag::context(0))?;
-    Some(())
+fn authority_key(value: &[u8]) -> Option<Option<&[u8]>> {
+    DerReader::new(value).sequence()?.optional(tag::context(0))
 }
 
 fn extended_usages(value: &[u8]) -> Option<()> {

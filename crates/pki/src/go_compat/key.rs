@@ -137,20 +137,7 @@ impl SubjectKey {
 
     /// The type of the key; `None` if no [`KeyType`] is as large, or has this curve or algorithm.
     pub fn key_type(&self) -> Option<KeyType> {
-        match self.algorithm() {
-            KeyAlgorithm::Rsa { modulus_bits: 2048 } => Some(KeyType::Rsa2048),
-            KeyAlgorithm::Rsa { modulus_bits: 3072 } => Some(KeyType::Rsa3072),
-            KeyAlgorithm::Rsa { modulus_bits: 4096 } => Some(KeyType::Rsa4096),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P256) => Some(KeyType::EcdsaP256),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P384) => Some(KeyType::EcdsaP384),
-            KeyAlgorithm::Ecdsa(EllipticCurve::P521) => Some(KeyType::EcdsaP521),
-            KeyAlgorithm::Ed25519 => Some(KeyType::Ed25519),
-            KeyAlgorithm::Rsa { .. }
-            | KeyAlgorithm::Ecdsa(EllipticCurve::P224)
-            | KeyAlgorithm::X25519
-            | KeyAlgorithm::Dsa
-            | KeyAlgorithm::Unknown => None,
-        }
+        KeyType::from_algorithm(self.algorithm())
     }
 
     /// The type of the key if pods may have it. As in Kubernetes, the size of an RSA key is that of

@@ -18,7 +18,6 @@ const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"\n-----END ";
 const DASHES: &[u8] = b"-----";
 
-/// Iterates over the blocks of a text.
 pub(crate) fn blocks(text: &[u8]) -> impl Iterator<Item = ScannedBlock<'_>> {
     let mut rest = text;
     std::iter::from_fn(move || {

@@ -49,7 +49,6 @@ enum EncryptionScheme {
     Aes,
 }
 
-/// Encrypts one content with one password.
 pub(super) struct ContentEncryptor<'a> {
     password: &'a KeystorePassword,
     /// Password as the PKCS#12 key derivation requires it, with terminator.

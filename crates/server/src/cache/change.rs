@@ -12,7 +12,6 @@ use crate::registry::kind::{Kind, ServedVersion};
 /// A change in the window of a kind.
 #[derive(Debug)]
 pub struct ObjectChange {
-    /// Store revision of the change.
     pub revision: u64,
     /// Object after the change; for a deletion its last state, at the revision of the deletion.
     pub object: Arc<Object>,
@@ -28,7 +27,6 @@ pub struct ObjectChange {
     lines: Box<[OnceLock<Bytes>]>,
 }
 
-/// The type of a watch event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the documentation: they are the wire values")]
 pub enum WatchEventType {

@@ -28,7 +28,6 @@ impl ObjectWatchers {
         self.lock().is_empty()
     }
 
-    /// Wakes the watchers of changed objects.
     pub(super) fn notify(&self, changes: &[Arc<ObjectChange>]) {
         let by_key = self.lock();
         for change in changes {

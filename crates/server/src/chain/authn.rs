@@ -64,7 +64,6 @@ impl Default for Authenticator {
     }
 }
 
-/// The result of a token authentication.
 pub struct AuthenticatedToken {
     /// User that the token authenticates, with groups and extra fields.
     pub user: Arc<User>,

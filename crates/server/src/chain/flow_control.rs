@@ -59,7 +59,6 @@ pub struct FlowController {
     faults: FaultInjection,
 }
 
-/// The state of all priority levels.
 struct PriorityLevels {
     exempt: Arc<AtomicUsize>,
     leases: LevelPools,
@@ -216,7 +215,6 @@ impl FlowController {
         self.watches.open(&user.name).ok_or(Error::TooManyRequests)
     }
 
-    /// Registers the metrics of flow control.
     pub fn register_metrics(&self, registry: &MetricsRegistry) {
         self.levels.metrics.register(registry, &self.levels);
     }

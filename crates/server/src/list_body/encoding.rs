@@ -23,7 +23,6 @@ pub struct ListEnvelope {
     pub tail: Vec<u8>,
 }
 
-/// The encoding of an item.
 #[derive(Clone, Copy)]
 pub struct ItemEncoder {
     view: ItemView,

@@ -21,11 +21,9 @@ use crate::server::Server;
 pub struct HistoricalObjects {
     /// Server whose store is read.
     pub server: Arc<Server>,
-    /// Kind of the objects to read.
     pub kind: &'static Kind,
     /// Scope and selectors that objects must match to be sent.
     pub selection: ObjectSelection,
-    /// Store revision of the objects.
     pub revision: u64,
     /// Key after which to start, exclusive.
     pub after: String,

@@ -35,7 +35,6 @@ pub(super) struct ConnectionState {
     released: AtomicBool,
 }
 
-/// What to do with a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ConnectionVerdict {
     /// Nothing; check again after this time.

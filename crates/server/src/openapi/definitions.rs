@@ -20,7 +20,6 @@ pub(super) enum OpenApiVersion {
 }
 
 impl OpenApiVersion {
-    /// Returns a reference to a definition.
     pub(super) fn reference(self, name: &str) -> Value {
         let place = match self {
             OpenApiVersion::V2 => "definitions",
@@ -35,7 +34,6 @@ pub(super) const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SchemaDefinition {
-    /// Object type of the schema tables.
     Type(&'static Schema, &'static ObjectType),
     /// Type with a special JSON form.
     Leaf(OpaqueType),
@@ -116,8 +114,7 @@ pub(super) fn render(
 
 /// Response types of discovery and `/version`. No client sends them, so only the documents need
 /// them.
-const ANSWERS: &str = "\
-package io.k8s.apimachinery.pkg.apis.meta.v1
+const ANSWERS: &str = "package io.k8s.apimachinery.pkg.apis.meta.v1
 type APIGroup
   0 apiVersion string nonempty
   0 kind string nonempty

@@ -25,11 +25,9 @@ pub(super) struct EndpointOperation {
     pub id: String,
     /// Group and version that clients sort operations by, for example `core_v1`.
     pub tag: String,
-    /// Short description of the operation.
     pub description: String,
     /// `get`, `list`, `deletecollection`, …; `None` for non-resource paths.
     pub action: Option<&'static str>,
-    /// Kind that the operation acts on.
     pub kind: Option<GroupVersionKind>,
     /// Path and query parameters, sorted by name.
     pub parameters: Vec<OperationParameter>,
@@ -52,14 +50,12 @@ pub(super) enum OperationBody {
     Required(&'static str),
     /// Optional object of this type.
     Optional(&'static str),
-    /// A patch in any format.
     Patch,
 }
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
-/// Returns the endpoints of one group-version.
 pub(super) fn version_endpoints(
     registry: &KindRegistry,
     group: &'static str,
@@ -74,7 +70,6 @@ pub(super) fn version_endpoints(
     endpoints
 }
 
-/// Returns the discovery endpoint of one group.
 pub(super) fn group_endpoint(group: &str) -> ApiEndpoint {
     let title = camel(group);
     fixed(
@@ -119,7 +114,6 @@ impl ApiEndpoint {
         })
     }
 
-    /// Returns the parameters common to all operations.
     pub(super) fn shared(&self) -> Vec<OperationParameter> {
         let Some((first, rest)) = self.operations.split_first() else { return Vec::new() };
         let everywhere = |p: &&OperationParameter| rest.iter().all(|o| o.parameters.contains(p));

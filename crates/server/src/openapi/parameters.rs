@@ -24,7 +24,6 @@ pub(super) fn insert(parameters: &mut Vec<OperationParameter>, parameter: Operat
 pub(super) const NAME: OperationParameter =
     OperationParameter { name: "name", in_path: true, kind: "string", description: "The object's name." };
 
-/// Path parameter of operations in a namespace.
 pub(super) const NAMESPACE: OperationParameter = OperationParameter {
     name: "namespace",
     in_path: true,

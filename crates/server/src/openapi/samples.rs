@@ -2,7 +2,6 @@
 
 use crate::registry::*;
 
-/// Returns a registry of sample kinds.
 pub fn registry() -> KindRegistry {
     KindRegistry::new(&[
         &pods::KIND,

@@ -34,7 +34,6 @@ pub(crate) struct DefaultObject {
     pub kind: &'static Kind,
     /// Key: `namespace/name`, or `name` at cluster scope.
     pub key: String,
-    /// Default contents of the object.
     pub object: Value,
 }
 

@@ -6,24 +6,17 @@
 use serde_json::Value;
 use windlass_api::trust_bundle::{RESOURCE, SYNCED, set_defaults, validate, validate_new, validate_schema};
 
-use super::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
+use super::kind::{Kind, ServedVersion, Subresource};
 use super::object_fields::{list, map, non_null, restore_field, text};
 use super::table_cells;
 
 /// Descriptor of Bundle, the cluster-wide kind of trust-manager.
 pub const BUNDLES_KIND: Kind = Kind {
-    name: RESOURCE.kind,
-    plural: RESOURCE.plural,
-    singular: RESOURCE.singular,
-    scope: Scope::Cluster,
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
-    subresources: &[Subresource {
-        name: "status",
-        action: SubresourceAction::View {
-            prepare_update: |new, old, _| restore_field(new, old, "spec"),
-            validate_update: |new, _, _, errors| validate_schema(new, errors),
-        },
-    }],
+    subresources: &[Subresource::status(
+        |new, old, _| restore_field(new, old, "spec"),
+        |new, _, _, errors| validate_schema(new, errors),
+    )],
     columns: &[
         table_cells::NAME,
         table_cells::described("ConfigMap Target", "Bundle ConfigMap Target Key"),
@@ -45,17 +38,17 @@ pub const BUNDLES_KIND: Kind = Kind {
         ]
     },
     generation: true,
-    unconditional_update: false,
     defaults: set_defaults,
     prepare_create: |object| drop(map(object).remove("status")),
     prepare_update: |new, old| restore_field(new, old, "status"),
     validate_create: |object, errors| errors.extend(validate_new(object)),
     validate_update: |new, _, errors| errors.extend(validate(new)),
-    ..Kind::DEFAULT
+    ..Kind::custom(&RESOURCE)
 };
 
 #[cfg(test)]
 mod tests {
+    use super::super::kind::SubresourceAction;
     use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
     use super::*;
     use serde_json::json;
@@ -98,29 +91,11 @@ mod tests {
             "b".repeat(64)
         );
         let empty = bundle("b", json!({}));
-        let none = "spec.target: Invalid value: at least one of the fields in [configMap secret] \
-                    must be set";
+        let none = "spec.target: Invalid value: at least one of the fields in [configMap secret] must be set";
         for (object, want) in [(long, words.as_str()), (empty, none)] {
             assert_eq!(refusals(&BUNDLES_KIND, &object), [want]);
             assert_eq!(change_refusals(&BUNDLES_KIND, &object, &good), [want]);
         }
-    }
-
-    #[test]
-    fn reserved_names_are_refused_on_creation_only() {
-        for name in windlass_api::trust_bundle::RESERVED_NAMES {
-            let object = bundle(name, json!({"configMap": {"key": "ca.crt"}}));
-            let want = format!(
-                "metadata.name: Invalid value: \"{name}\": is reserved: Kubernetes keeps a ConfigMap \
-                 with this name"
-            );
-            assert_eq!(refusals(&BUNDLES_KIND, &object), [want]);
-            // An existing Bundle with a reserved name can still be changed or deleted; its status
-            // reports the problem.
-            assert_eq!(change_refusals(&BUNDLES_KIND, &object, &object), Vec::<String>::new());
-        }
-        let near = bundle("kube-root-ca.crt.2", json!({"configMap": {"key": "ca.crt"}}));
-        assert_eq!(refusals(&BUNDLES_KIND, &near), Vec::<String>::new());
     }
 
     #[test]

@@ -6,25 +6,17 @@
 use serde_json::Value;
 use windlass_api::ca_rotation::{HELD, RESOURCE, validate, validate_status, validate_update};
 
-use super::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
+use super::kind::{Kind, ServedVersion, Subresource};
 use super::object_fields::{integer, list, map, restore_field, text};
 use super::table_cells::{self, described, with_type};
 
 /// Descriptor of CARotation, the replacement of the CA of one signer.
 pub const CA_ROTATIONS_KIND: Kind = Kind {
-    name: RESOURCE.kind,
-    plural: RESOURCE.plural,
-    singular: RESOURCE.singular,
-    short_names: RESOURCE.short_names,
-    scope: Scope::Cluster,
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
-    subresources: &[Subresource {
-        name: "status",
-        action: SubresourceAction::View {
-            prepare_update: |new, old, _| restore_field(new, old, "spec"),
-            validate_update: |new, _, _, errors| validate_status(new, errors),
-        },
-    }],
+    subresources: &[Subresource::status(
+        |new, old, _| restore_field(new, old, "spec"),
+        |new, _, _, errors| validate_status(new, errors),
+    )],
     columns: &[
         table_cells::NAME,
         described("Signer Name", "Signer whose CA is replaced"),
@@ -60,12 +52,11 @@ pub const CA_ROTATIONS_KIND: Kind = Kind {
         ]
     },
     generation: true,
-    unconditional_update: false,
     prepare_create: |object| drop(map(object).remove("status")),
     prepare_update: |new, old| restore_field(new, old, "status"),
     validate_create: validate,
     validate_update,
-    ..Kind::DEFAULT
+    ..Kind::custom(&RESOURCE)
 };
 
 #[cfg(test)]

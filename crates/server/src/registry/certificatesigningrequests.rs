@@ -34,7 +34,6 @@ const FAILED: &str = "Failed";
 pub(crate) const KIND: Kind = Kind {
     name: "CertificateSigningRequest",
     plural: "certificatesigningrequests",
-    singular: "certificatesigningrequest",
     short_names: &["csr"],
     scope: Scope::Cluster,
     served: &[ServedVersion::new(
@@ -50,13 +49,7 @@ pub(crate) const KIND: Kind = Kind {
                 validate_update: |new, old, _, errors| validate::approval(new, old, errors),
             },
         },
-        Subresource {
-            name: "status",
-            action: SubresourceAction::View {
-                prepare_update: prepare::status,
-                validate_update: |new, old, _, errors| validate::status(new, old, errors),
-            },
-        },
+        Subresource::status(prepare::status, |new, old, _, errors| validate::status(new, old, errors)),
     ],
     name_rule: path_segment_rule,
     selectable: &[SelectableField::new("spec.signerName", &["/spec/signerName"])],

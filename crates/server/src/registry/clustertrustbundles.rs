@@ -18,7 +18,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "ClusterTrustBundle",
     plural: "clustertrustbundles",
-    singular: "clustertrustbundle",
     scope: Scope::Cluster,
     served: &[
         served("v1", "io.k8s.api.certificates.v1.ClusterTrustBundle"),

@@ -14,7 +14,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "CSIDriver",
     plural: "csidrivers",
-    singular: "csidriver",
     scope: Scope::Cluster,
     served: &[ServedVersion::new("storage.k8s.io", "v1", "io.k8s.api.storage.v1.CSIDriver")],
     columns: &[
@@ -143,7 +142,7 @@ fn row(object: &Value, now: OffsetDateTime) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, created, refusals};
     use super::*;
 
     fn driver() -> Value {
@@ -163,34 +162,6 @@ mod tests {
             })
         );
         assert_eq!(refusals(&KIND, &driver()), Vec::<String>::new());
-    }
-
-    #[test]
-    fn rules() {
-        let mut bad = driver();
-        bad["spec"]["fsGroupPolicy"] = json!("Odd");
-        bad["spec"]["volumeLifecycleModes"] = json!(["Odd"]);
-        bad["spec"]["nodeAllocatableUpdatePeriodSeconds"] = json!(9);
-        bad["spec"]["tokenRequests"] =
-            json!([{"audience": "a", "expirationSeconds": 599}, {"audience": "a"}]);
-        let expected = [
-            "spec.fsGroupPolicy: Unsupported value: \"Odd\": supported values: \"File\", \"None\", \
-             \"ReadWriteOnceWithFSType\"",
-            "spec.tokenRequests[0].expirationSeconds: Invalid value: 599: may not specify a \
-             duration less than 10 minutes",
-            "spec.tokenRequests[1].audience: Duplicate value: \"a\"",
-            "spec.volumeLifecycleModes: Unsupported value: \"Odd\": supported values: \
-             \"Persistent\", \"Ephemeral\"",
-            "spec.nodeAllocatableUpdatePeriodSeconds: Invalid value: 9: must be greater than or \
-             equal to 10 seconds",
-        ];
-        assert_eq!(refusals(&KIND, &bad), expected);
-        let mut new = driver();
-        new["spec"]["attachRequired"] = json!(false);
-        assert_eq!(
-            change_refusals(&KIND, &new, &driver()),
-            ["spec.attachedRequired: Invalid value: false: field is immutable"]
-        );
     }
 
     #[test]

@@ -21,7 +21,6 @@ pub(crate) const SHOWN: usize = 3;
 pub(crate) const KIND: Kind = Kind {
     name: "Endpoints",
     plural: "endpoints",
-    singular: "endpoints",
     short_names: &["ep"],
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Endpoints")],
     columns: &[table_cells::NAME, table_cells::column("Endpoints"), table_cells::AGE],
@@ -69,20 +68,14 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
 
 fn validate_address(address: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let (at_ip, ip) = (path.child("ip"), text(address, "/ip"));
-    for message in ip_address(ip) {
-        errors.invalid_str(&at_ip, ip, &message);
-    }
+    errors.invalid_each(&at_ip, ip, ip_address(ip));
     let hostname = text(address, "/hostname");
     if !hostname.is_empty() {
-        for message in dns1123_label(hostname) {
-            errors.invalid_str(&path.child("hostname"), hostname, &message);
-        }
+        errors.invalid_each(&path.child("hostname"), hostname, dns1123_label(hostname));
     }
     if non_null(address, "/nodeName").is_some() {
         let node = text(address, "/nodeName");
-        for message in dns1123_subdomain(node) {
-            errors.invalid_str(&path.child("nodeName"), node, &message);
-        }
+        errors.invalid_each(&path.child("nodeName"), node, dns1123_subdomain(node));
     }
     validate_endpoint_ip(ip, &at_ip, errors);
 }
@@ -118,9 +111,7 @@ fn validate_port(port: &Value, named: bool, path: &FieldPath, errors: &mut Field
     if named && name.is_empty() {
         errors.required(&path.child("name"), "");
     } else if !name.is_empty() {
-        for message in dns1123_label(name) {
-            errors.invalid_str(&path.child("name"), name, &message);
-        }
+        errors.invalid_each(&path.child("name"), name, dns1123_label(name));
     }
     let number = integer(port, "/port").unwrap_or_default();
     for message in in_range(number, 1, 65535) {
@@ -139,9 +130,7 @@ pub(crate) fn validate_protocols(port: &Value, path: &FieldPath, errors: &mut Fi
     }
     if non_null(port, "/appProtocol").is_some() {
         let name = text(port, "/appProtocol");
-        for message in qualified_name(name) {
-            errors.invalid_str(&path.child("appProtocol"), name, &message);
-        }
+        errors.invalid_each(&path.child("appProtocol"), name, qualified_name(name));
     }
 }
 
@@ -176,57 +165,9 @@ fn join_host_port(ip: &str, port: i64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::cells;
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn addresses_can_be_reached_and_ports_have_names() {
-        let at = "subsets[0]";
-        let address = |ip: &str| json!([{"addresses": [{"ip": ip}]}]);
-        let refusal =
-            |ip: &str, why: &str| vec![format!("{at}.addresses[0].ip: Invalid value: \"{ip}\": {why}")];
-        let table: Vec<(Value, Vec<String>)> = vec![
-            (address("10.0.0.1"), vec![]),
-            (address("2001:db8::1"), vec![]),
-            (
-                json!([{}]),
-                vec![format!("{at}: Required value: must specify `addresses` or `notReadyAddresses`")],
-            ),
-            (address("0.0.0.0"), refusal("0.0.0.0", "may not be unspecified (0.0.0.0)")),
-            (
-                address("127.0.0.1"),
-                refusal("127.0.0.1", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-            ),
-            (
-                address("fe80::1"),
-                refusal("fe80::1", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
-            ),
-            (
-                address("224.0.0.9"),
-                refusal(
-                    "224.0.0.9",
-                    "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
-                ),
-            ),
-            (
-                json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": [
-                    {"port": 0, "protocol": "TCP"}, {"name": "a", "port": 1, "protocol": "X"}]}]),
-                vec![
-                    format!("{at}.ports[0].name: Required value"),
-                    format!("{at}.ports[0].port: Invalid value: 0: must be between 1 and 65535, inclusive"),
-                    format!(
-                        "{at}.ports[1].protocol: Unsupported value: \"X\": supported values: \"SCTP\", \"TCP\", \"UDP\""
-                    ),
-                ],
-            ),
-        ];
-        for (subsets, expected) in table {
-            assert_eq!(refusals(&KIND, &json!({"subsets": subsets})), expected, "{subsets}");
-        }
-        let old = json!({"subsets": address("127.0.0.1")});
-        assert_eq!(change_refusals(&KIND, &old, &old), Vec::<String>::new());
-    }
 
     #[test]
     fn rows_show_three_addresses() {

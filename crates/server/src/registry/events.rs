@@ -17,7 +17,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "Event",
     plural: "events",
-    singular: "event",
     short_names: &["ev"],
     served: &[
         ServedVersion::new("", "v1", "io.k8s.api.core.v1.Event"),

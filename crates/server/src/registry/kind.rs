@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use time::OffsetDateTime;
+use windlass_api::custom_resource::CustomResource;
 use windlass_api::field::FieldErrors;
 
 use crate::feature_gates::ServerFeatureGates;
@@ -19,8 +20,6 @@ pub struct Kind {
     pub plural: &'static str,
     /// Kind of lists where `name` followed by `List` is another kind; empty otherwise.
     pub list_kind_override: &'static str,
-    /// Lower-case singular for discovery, for example `pod`.
-    pub singular: &'static str,
     /// Abbreviations that kubectl accepts, for example `po`; may be empty.
     pub short_names: &'static [&'static str],
     /// Groups of resources that kubectl expands, for example `all`; may be empty.
@@ -154,23 +153,28 @@ pub struct Subresource {
 
 impl Subresource {
     /// `status` of most kinds: the spec is unchanged, and there are no further rules.
-    pub const STATUS: Subresource = Subresource {
-        name: "status",
-        action: SubresourceAction::View {
-            prepare_update: |new, old, _| super::object_fields::restore_field(new, old, "spec"),
-            validate_update: |_, _, _, _| {},
-        },
-    };
+    pub const STATUS: Subresource = Subresource::status(
+        |new, old, _| super::object_fields::restore_field(new, old, "spec"),
+        |_, _, _, _| {},
+    );
+
+    /// `status` with the functions of [`SubresourceAction::View`].
+    pub const fn status(prepare_update: PrepareView, validate_update: ValidateView) -> Subresource {
+        Subresource { name: "status", action: SubresourceAction::View { prepare_update, validate_update } }
+    }
 }
+
+type PrepareView = fn(&mut Value, &Value, OffsetDateTime);
+type ValidateView = fn(&Value, &Value, OffsetDateTime, &mut FieldErrors);
 
 /// How requests to a subresource are handled.
 pub enum SubresourceAction {
     /// GET, PUT and PATCH of the whole object, of which only a part can change.
     View {
         /// Resets what this subresource cannot change (new, old, now), before validation.
-        prepare_update: fn(&mut Value, &Value, OffsetDateTime),
+        prepare_update: PrepareView,
         /// Validates an update through it (new, old, now).
-        validate_update: fn(&Value, &Value, OffsetDateTime, &mut FieldErrors),
+        validate_update: ValidateView,
     },
     /// POST of another kind (`serviceaccounts/token`, `pods/eviction`, `pods/binding`), handled by
     /// dedicated code in the server.
@@ -206,7 +210,6 @@ pub struct CertificateIssuance {
     pub honored: bool,
 }
 
-/// Review that a kind performs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewKind {
     /// TokenReview: which user does a token authenticate?
@@ -244,7 +247,6 @@ impl SelectableField {
     }
 }
 
-/// A column of a kind's table.
 pub struct TableColumn {
     /// Heading of the column, which kubectl prints in upper case.
     pub name: &'static str,
@@ -265,7 +267,6 @@ impl Kind {
         name: "",
         plural: "",
         list_kind_override: "",
-        singular: "",
         short_names: &[],
         categories: &[],
         scope: Scope::Namespaced,
@@ -301,6 +302,24 @@ impl Kind {
         review: None,
     };
 
+    /// Defaults of a kind that is a custom resource on other servers.
+    pub(crate) const fn custom(resource: &CustomResource) -> Kind {
+        Kind {
+            name: resource.kind,
+            plural: resource.plural,
+            list_kind_override: resource.list_kind_override,
+            short_names: resource.short_names,
+            scope: Scope::Cluster,
+            unconditional_update: false,
+            ..Kind::DEFAULT
+        }
+    }
+
+    /// Returns the lower-case singular for discovery, for example `pod`.
+    pub fn singular(&self) -> String {
+        self.name.to_ascii_lowercase()
+    }
+
     /// Returns the group-version in which it is stored.
     pub fn stored(&self) -> &'static ServedVersion {
         &self.served[0]
@@ -314,7 +333,6 @@ impl Kind {
         }
     }
 
-    /// Returns the type of lists of a served version in the schema.
     pub(crate) fn list_type_name(&self, served: &ServedVersion) -> String {
         let package = served.type_name.rsplit_once('.').map_or("", |(package, _)| package);
         match self.list_kind_override {

@@ -4,24 +4,19 @@
 
 use windlass_api::ledger_segment::{RESOURCE, validate, validate_update};
 
-use super::kind::{Kind, Scope, ServedVersion};
+use super::kind::{Kind, ServedVersion};
 use super::object_fields::{integer, text};
 use super::table_cells::{self, described, with_type};
 
 /// Descriptor of LedgerSegment, a part of the ledger of issued certificates.
 pub const LEDGER_SEGMENTS_KIND: Kind = Kind {
-    name: RESOURCE.kind,
-    plural: RESOURCE.plural,
-    singular: RESOURCE.singular,
-    short_names: RESOURCE.short_names,
-    scope: Scope::Cluster,
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
     columns: &[
         table_cells::NAME,
-        described("Chain", "Class of lifetimes"),
+        described("Chain", "Lifetime class of the certificates"),
         with_type("integer", described("Sequence", "Position in the chain")),
         with_type("integer", described("Entries", "Number of entries")),
-        described("Latest Expiry", "When the last certificate in it expires"),
+        described("Latest Expiry", "Latest expiry of the certificates"),
         table_cells::AGE,
     ],
     row: |object, now| {
@@ -35,10 +30,10 @@ pub const LEDGER_SEGMENTS_KIND: Kind = Kind {
         ]
     },
     generation: true,
-    unconditional_update: false,
     validate_create: validate,
     validate_update,
-    ..Kind::DEFAULT
+    enabled: |features| features.certificate_ledger,
+    ..Kind::custom(&RESOURCE)
 };
 
 #[cfg(test)]

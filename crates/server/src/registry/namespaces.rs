@@ -18,19 +18,15 @@ pub(crate) const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 pub(crate) const KIND: Kind = Kind {
     name: "Namespace",
     plural: "namespaces",
-    singular: "namespace",
     short_names: &["ns"],
     scope: Scope::Cluster,
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Namespace")],
     subresources: &[
         Subresource { name: "finalize", action: SubresourceAction::Finalize },
-        Subresource {
-            name: "status",
-            action: SubresourceAction::View {
-                prepare_update: |new, old, _| restore_field(new, old, "spec"),
-                validate_update: |new, old, _, errors| validate_status(new, old, errors),
-            },
-        },
+        Subresource::status(
+            |new, old, _| restore_field(new, old, "spec"),
+            |new, old, _, errors| validate_status(new, old, errors),
+        ),
     ],
     name_rule: dns1123_label_rule,
     selectable: &[SelectableField::new("status.phase", &["/status/phase"])],
@@ -105,9 +101,7 @@ fn validate_finalizers(object: &Value, at: fn(&FieldPath, usize) -> FieldPath, e
     let path = FieldPath::new("spec").child("finalizers");
     for (i, finalizer) in texts(object, "/spec/finalizers").enumerate() {
         let path = at(&path, i);
-        for message in qualified_name(finalizer) {
-            errors.invalid_str(&path, finalizer, &message);
-        }
+        errors.invalid_each(&path, finalizer, qualified_name(finalizer));
         let standard = [FINALIZER, "orphan", "foregroundDeletion"].contains(&finalizer);
         if !finalizer.contains('/') && !standard {
             errors.invalid_str(

@@ -5,24 +5,20 @@ mod validate;
 
 use serde_json::{Value, json};
 
-use super::kind::{Kind, Scope, SelectableField, ServedVersion, Subresource, SubresourceAction};
+use super::kind::{Kind, Scope, SelectableField, ServedVersion, Subresource};
 use super::table_cells::{self, column, wide};
 
 /// Descriptor of Node in the core group.
 pub(crate) const KIND: Kind = Kind {
     name: "Node",
     plural: "nodes",
-    singular: "node",
     short_names: &["no"],
     scope: Scope::Cluster,
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Node")],
-    subresources: &[Subresource {
-        name: "status",
-        action: SubresourceAction::View {
-            prepare_update: |new, old, _| update_status(new, old),
-            validate_update: |new, old, _, errors| validate::update(new, old, errors),
-        },
-    }],
+    subresources: &[Subresource::status(
+        |new, old, _| update_status(new, old),
+        |new, old, _, errors| validate::update(new, old, errors),
+    )],
     selectable: &[SelectableField {
         label: "spec.unschedulable",
         pointers: &["/spec/unschedulable"],

@@ -5,17 +5,12 @@
 
 use windlass_api::node_trust::{RESOURCE, validate};
 
-use super::kind::{Kind, Scope, ServedVersion, TableColumn};
+use super::kind::{Kind, ServedVersion, TableColumn};
 use super::object_fields::integer;
 use super::table_cells;
 
 /// Descriptor of NodeTrust, in which nodes report the trust anchors of their volumes.
 pub const NODETRUSTS_KIND: Kind = Kind {
-    name: RESOURCE.kind,
-    plural: RESOURCE.plural,
-    singular: RESOURCE.singular,
-    short_names: RESOURCE.short_names,
-    scope: Scope::Cluster,
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
     columns: &[
         table_cells::NAME,
@@ -34,10 +29,9 @@ pub const NODETRUSTS_KIND: Kind = Kind {
             table_cells::age(object, now),
         ]
     },
-    unconditional_update: false,
     validate_create: validate,
     validate_update: |new, _, errors| validate(new, errors),
-    ..Kind::DEFAULT
+    ..Kind::custom(&RESOURCE)
 };
 
 const fn integer_column(name: &'static str, description: &'static str) -> TableColumn {

@@ -16,7 +16,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "PersistentVolume",
     plural: "persistentvolumes",
-    singular: "persistentvolume",
     short_names: &["pv"],
     scope: Scope::Cluster,
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.PersistentVolume")],
@@ -194,9 +193,7 @@ pub(super) fn validate_positive(amount: &Value, path: &FieldPath, errors: &mut F
 pub(super) fn validate_class(object: &Value, spec: &FieldPath, field: &str, errors: &mut FieldErrors) {
     let name = text(object, &format!("/spec/{field}"));
     if !name.is_empty() {
-        for message in dns1123_subdomain(name) {
-            errors.invalid_str(&spec.child(field), name, &message);
-        }
+        errors.invalid_each(&spec.child(field), name, dns1123_subdomain(name));
     }
 }
 
@@ -304,7 +301,7 @@ pub(super) fn or_unset<'a>(object: &'a Value, pointer: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, created, refusals};
     use super::*;
 
     fn volume() -> Value {
@@ -325,61 +322,6 @@ mod tests {
         assert_eq!(object["spec"]["hostPath"], json!({"path": "/data", "type": ""}));
         assert_eq!(object["status"], json!({"phase": "Pending"}));
         assert_eq!(refusals(&KIND, &object), Vec::<String>::new());
-    }
-
-    #[test]
-    fn rules() {
-        let empty = json!({"spec": {}});
-        assert_eq!(
-            refusals(&KIND, &empty),
-            [
-                "spec.accessModes: Required value",
-                "spec.capacity: Required value",
-                "spec: Required value: must specify a volume type",
-            ]
-        );
-        let bad = json!({"spec": {
-            "capacity": {"storage": "0"}, "accessModes": ["ReadWriteOncePod", "ReadWriteOnce", "Odd"],
-            "persistentVolumeReclaimPolicy": "Recycle", "hostPath": {"path": "/"},
-            "nfs": {"server": "s", "path": "/"}, "volumeMode": "Tape"
-        }});
-        assert_eq!(
-            refusals(&KIND, &bad),
-            [
-                "spec.accessModes: Unsupported value: \"Odd\": supported values: \"ReadOnlyMany\", \
-                 \"ReadWriteMany\", \"ReadWriteOnce\", \"ReadWriteOncePod\"",
-                "spec.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes",
-                "spec.capacity[storage]: Invalid value: \"0\": must be greater than zero",
-                "spec.nfs: Forbidden: may not specify more than 1 volume type",
-                "spec.persistentVolumeReclaimPolicy: Forbidden: may not be 'recycle' for a \
-                 hostPath mount of '/'",
-                "spec.volumeMode: Unsupported value: \"Tape\": supported values: \"Block\", \
-                 \"Filesystem\"",
-            ]
-        );
-    }
-
-    #[test]
-    fn the_source_stays() {
-        let old = created(&KIND, volume());
-        let mut new = old.clone();
-        new["spec"]["hostPath"]["path"] = json!("/other");
-        new["spec"]["volumeMode"] = json!("Block");
-        let mut csi = old.clone();
-        csi["spec"] = json!({"csi": {"driver": "d", "volumeHandle": "h"},
-            "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1"}});
-        let mut with_secret = csi.clone();
-        with_secret["spec"]["csi"]["controllerExpandSecretRef"] = json!({"name": "s"});
-        assert_eq!(change_refusals(&KIND, &with_secret, &csi), Vec::<String>::new());
-        assert_eq!(change_refusals(&KIND, &csi, &with_secret).len(), 1);
-        assert_eq!(
-            change_refusals(&KIND, &new, &old),
-            [
-                "spec.persistentvolumesource: Forbidden: spec.persistentvolumesource is immutable \
-                 after creation",
-                "volumeMode: Invalid value: \"Block\": field is immutable",
-            ]
-        );
     }
 
     #[test]

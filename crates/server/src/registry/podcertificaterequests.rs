@@ -11,7 +11,7 @@ mod validate;
 
 use serde_json::Value;
 
-use super::kind::{Kind, SelectableField, ServedVersion, Subresource, SubresourceAction, VersionConversion};
+use super::kind::{Kind, SelectableField, ServedVersion, Subresource, VersionConversion};
 use super::object_fields::{entries, list, text};
 use super::table_cells;
 
@@ -23,7 +23,6 @@ const FAILED: &str = "Failed";
 pub(crate) const KIND: Kind = Kind {
     name: "PodCertificateRequest",
     plural: "podcertificaterequests",
-    singular: "podcertificaterequest",
     served: &[
         // Stored in the version that can represent everything: v1 has no fields for the older
         // proofs.
@@ -31,13 +30,7 @@ pub(crate) const KIND: Kind = Kind {
         served("v1", "io.k8s.api.certificates.v1.PodCertificateRequest", Some(STABLE)),
         served("v1alpha1", "io.k8s.api.certificates.v1alpha1.PodCertificateRequest", None),
     ],
-    subresources: &[Subresource {
-        name: "status",
-        action: SubresourceAction::View {
-            prepare_update: |new, old, _| prepare::status(new, old),
-            validate_update: status::update,
-        },
-    }],
+    subresources: &[Subresource::status(|new, old, _| prepare::status(new, old), status::update)],
     selectable: &[
         SelectableField::new("spec.signerName", &["/spec/signerName"]),
         SelectableField::new("spec.podName", &["/spec/podName"]),

@@ -17,18 +17,14 @@ use super::table_cells::{self, column, wide};
 pub(crate) const KIND: Kind = Kind {
     name: "Pod",
     plural: "pods",
-    singular: "pod",
     short_names: &["po"],
     categories: &["all"],
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Pod")],
     subresources: &[
-        Subresource {
-            name: "status",
-            action: SubresourceAction::View {
-                prepare_update: |new, old, _| prepare::update_status(new, old),
-                validate_update: |new, old, _, errors| validate::status(new, old, errors),
-            },
-        },
+        Subresource::status(
+            |new, old, _| prepare::update_status(new, old),
+            |new, old, _, errors| validate::status(new, old, errors),
+        ),
         Subresource {
             name: "ephemeralcontainers",
             action: SubresourceAction::View {

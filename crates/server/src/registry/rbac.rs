@@ -16,7 +16,6 @@ pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 pub(crate) const ROLE: Kind = Kind {
     name: "Role",
     plural: "roles",
-    singular: "role",
     served: &[served("io.k8s.api.rbac.v1.Role")],
     validate_create: validate::role,
     validate_update: |new, _, errors| validate::role(new, errors),
@@ -27,7 +26,6 @@ pub(crate) const ROLE: Kind = Kind {
 pub(crate) const CLUSTER_ROLE: Kind = Kind {
     name: "ClusterRole",
     plural: "clusterroles",
-    singular: "clusterrole",
     scope: Scope::Cluster,
     served: &[served("io.k8s.api.rbac.v1.ClusterRole")],
     validate_create: validate::cluster_role,
@@ -39,7 +37,6 @@ pub(crate) const CLUSTER_ROLE: Kind = Kind {
 pub(crate) const ROLE_BINDING: Kind = Kind {
     name: "RoleBinding",
     plural: "rolebindings",
-    singular: "rolebinding",
     served: &[served("io.k8s.api.rbac.v1.RoleBinding")],
     columns: &[
         table_cells::NAME,
@@ -63,7 +60,6 @@ pub(crate) const ROLE_BINDING: Kind = Kind {
 pub(crate) const CLUSTER_ROLE_BINDING: Kind = Kind {
     name: "ClusterRoleBinding",
     plural: "clusterrolebindings",
-    singular: "clusterrolebinding",
     scope: Scope::Cluster,
     served: &[served("io.k8s.api.rbac.v1.ClusterRoleBinding")],
     columns: &[

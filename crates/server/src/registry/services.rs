@@ -16,7 +16,6 @@ use super::table_cells;
 pub(crate) const KIND: Kind = Kind {
     name: "Service",
     plural: "services",
-    singular: "service",
     short_names: &["svc"],
     categories: &["all"],
     served: &[ServedVersion::new("", "v1", "io.k8s.api.core.v1.Service")],

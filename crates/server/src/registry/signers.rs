@@ -6,33 +6,25 @@
 use serde_json::Value;
 use windlass_api::signer::{READY, RESOURCE, validate, validate_status, validate_update};
 
-use super::kind::{Kind, Scope, ServedVersion, Subresource, SubresourceAction};
+use super::kind::{Kind, ServedVersion, Subresource};
 use super::object_fields::{integer, list, map, restore_field, text};
 use super::table_cells::{self, described, with_type};
 
 /// Descriptor of Signer, the cluster-wide configuration of a custom signer.
 pub const SIGNERS_KIND: Kind = Kind {
-    name: RESOURCE.kind,
-    plural: RESOURCE.plural,
-    singular: RESOURCE.singular,
-    short_names: RESOURCE.short_names,
-    scope: Scope::Cluster,
     served: &[ServedVersion::new(RESOURCE.group, RESOURCE.version, RESOURCE.type_name)],
-    subresources: &[Subresource {
-        name: "status",
-        action: SubresourceAction::View {
-            prepare_update: |new, old, _| restore_field(new, old, "spec"),
-            validate_update: |new, _, _, errors| validate_status(new, errors),
-        },
-    }],
+    subresources: &[Subresource::status(
+        |new, old, _| restore_field(new, old, "spec"),
+        |new, _, _, errors| validate_status(new, errors),
+    )],
     columns: &[
         table_cells::NAME,
-        described("Signer Name", "Name of the signer in requests"),
-        described("Ready", "Whether the signer can sign"),
-        described("Reason", "Why the signer is not ready"),
-        described("CA Expires", "Expiry of the CA certificate in use"),
-        with_type("integer", described("Pending", "Requests that wait for a certificate")),
-        with_type("integer", described("Unexpired", "Unexpired certificates of the CA in use")),
+        described("Signer Name", "signerName of the requests that it signs"),
+        described("Ready", "Whether the signer can issue certificates"),
+        described("Reason", "Reason of the condition Ready"),
+        described("CA Expires", "Expiry of the active CA certificate"),
+        with_type("integer", described("Pending", "Number of requests without a certificate")),
+        with_type("integer", described("Unexpired", "Number of unexpired certificates of the active CA")),
         table_cells::AGE,
     ],
     row: |object, now| {
@@ -55,13 +47,12 @@ pub const SIGNERS_KIND: Kind = Kind {
         ]
     },
     generation: true,
-    unconditional_update: false,
     exclusive_creates: true,
     prepare_create: |object| drop(map(object).remove("status")),
     prepare_update: |new, old| restore_field(new, old, "status"),
     validate_create: validate,
     validate_update,
-    ..Kind::DEFAULT
+    ..Kind::custom(&RESOURCE)
 };
 
 #[cfg(test)]

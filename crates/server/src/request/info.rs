@@ -23,7 +23,6 @@ pub enum RequestTarget {
     Path,
 }
 
-/// The parts of a resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourcePath {
     /// API group; empty for the core group.

@@ -26,7 +26,6 @@ pub enum OutputFormat {
     Yaml,
 }
 
-/// Requested view of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectView {
     /// The whole object, in the requested version.
@@ -47,7 +46,6 @@ pub enum MetaVersion {
     V1beta1,
 }
 
-/// Views that an endpoint supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SupportedViews {
     /// Objects, tables and partial metadata: the views of ordinary resources.

@@ -2,10 +2,8 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection, SupportedProtocolVersion};
 use rustls_pki_types::ServerName;
 use time::{Duration, OffsetDateTime};
-use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue,
-};
-use windlass_testkit::{ca_with_validity, random_serial};
+use windlass_pki::{AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Validity, issue};
+use windlass_testkit::{ca_with_validity, leaf_template};
 
 use super::*;
 use crate::chain::authn::client_cert::ClientCas;
@@ -21,12 +19,8 @@ fn certificate(
     purpose: KeyPurpose,
 ) -> windlass_pki::Certificate {
     let leaf = LeafTemplate {
-        subject: Subject::new("jane", &[]).unwrap(),
         alt_names: vec![AltName::Dns("localhost".into())],
-        purposes: vec![purpose],
-        validity: one_day(),
-        public_key: key.public_key(),
-        serial: random_serial(),
+        ..leaf_template("jane", &[purpose], one_day(), &key)
     };
     windlass_pki::Certificate::from_der(&CertificateDer::from(issue(ca, &leaf).unwrap())).unwrap()
 }

@@ -13,7 +13,6 @@ use crate::object::Object;
 use crate::offload;
 use crate::request::options::WriteOptions;
 
-/// Creates the object in the body.
 pub(crate) async fn create(call: &RequestContext<'_>, body: &Bytes) -> Result<WriteResult, Error> {
     let options = WriteOptions::parse(call.query, "CreateOptions")?;
     let DecodedRequest { value, warnings } = write_path::decode_body(call, body, &options).await?;

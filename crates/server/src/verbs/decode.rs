@@ -23,7 +23,6 @@ pub(crate) struct ExpectedType {
     pub version: &'static str,
     /// Kind that the body must be, for example `Pod`.
     pub kind: &'static str,
-    /// Name of the type in the schema.
     pub type_name: &'static str,
 }
 
@@ -39,7 +38,6 @@ pub(crate) struct DecodedRequest {
 }
 
 impl ExpectedType {
-    /// Returns the type that the endpoint of a kind expects in a version.
     pub(crate) fn object(kind: &Kind, served: &ServedVersion) -> ExpectedType {
         ExpectedType {
             group: served.group,

@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::registry::kind::ReviewKind;
 use crate::request::options::WriteOptions;
 
-/// A review with its status.
 pub(crate) struct ReviewResponse {
     /// The response body: the submitted review and its `status`.
     pub value: Value,

@@ -70,8 +70,8 @@ async fn grants_and_revocations_count_from_the_next_request_on() {
     let bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings";
     for _ in 0..20 {
         server.post(bindings, &binding("b", "Role", "r", "alice")).await.expect(201);
-        let told = get(&server, "alice", &path).await.fails(403, "Forbidden");
-        assert!(told.ends_with(": RBAC: role.rbac.authorization.k8s.io \"r\" not found"), "{told}");
+        let reported = get(&server, "alice", &path).await.fails(403, "Forbidden");
+        assert!(reported.ends_with(": RBAC: role.rbac.authorization.k8s.io \"r\" not found"), "{reported}");
         server.post(roles, &role("r", &[rule(&["get"], "", &["configmaps"], &[])])).await.expect(201);
         get(&server, "alice", &path).await.expect(200);
         get(&server, "bob", &path).await.fails(403, "Forbidden");
@@ -173,10 +173,10 @@ async fn a_role_with_more_permissions_cannot_be_written() {
     grant_alice_role_writes(&server).await;
     let (roles, local) = (format!("{RBAC}/clusterroles"), format!("{RBAC}/namespaces/default/roles"));
     let wide = rule(&["get", "list"], "", &["configmaps"], &[]);
-    let told =
+    let reported =
         post(&server, "alice", &roles, &role("x", std::slice::from_ref(&wide))).await.fails(403, "Forbidden");
     assert_eq!(
-        told,
+        reported,
         concat!(
             "clusterroles.rbac.authorization.k8s.io \"x\" is forbidden: user \"alice\" (groups=[\"dev\" \"system:authenticated\"]) ",
             "is attempting to grant RBAC permissions not currently held:\n",
@@ -185,12 +185,12 @@ async fn a_role_with_more_permissions_cannot_be_written() {
     );
     // One held rule and one missing: the error reports the missing one.
     grant(&server, "maps", "alice", &[rule(&["get"], "", &["configmaps"], &[])]).await;
-    let told =
+    let reported =
         post(&server, "alice", &local, &role("x", std::slice::from_ref(&wide))).await.fails(403, "Forbidden");
-    assert!(told.starts_with("roles.rbac.authorization.k8s.io \"x\" is forbidden"), "{told}");
+    assert!(reported.starts_with("roles.rbac.authorization.k8s.io \"x\" is forbidden"), "{reported}");
     assert!(
-        told.ends_with("held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"list\"]}"),
-        "{told}"
+        reported.ends_with("held:\n{APIGroups:[\"\"], Resources:[\"configmaps\"], Verbs:[\"list\"]}"),
+        "{reported}"
     );
     let held = role("x", &[rule(&["get"], "", &["configmaps"], &[])]);
     for path in [&roles, &local] {
@@ -320,17 +320,17 @@ async fn a_role_with_more_permissions_cannot_be_bound() {
         (format!("{RBAC}/clusterrolebindings"), format!("{RBAC}/namespaces/default/rolebindings"));
     let bound = |name: &str| binding(name, "ClusterRole", "wide", "alice");
     for path in [&everywhere, &here] {
-        let told = post(&server, "alice", path, &bound("b")).await.fails(403, "Forbidden");
+        let reported = post(&server, "alice", path, &bound("b")).await.fails(403, "Forbidden");
         let plural = path.rsplit_once('/').unwrap().1;
         assert!(
-            told.starts_with(&format!(
+            reported.starts_with(&format!(
                 "{plural}.rbac.authorization.k8s.io \"b\" is forbidden: user \"alice\" (groups="
             )),
-            "{told}"
+            "{reported}"
         );
         assert!(
-            told.ends_with("held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"),
-            "{told}"
+            reported.ends_with("held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"),
+            "{reported}"
         );
         let other = binding("b", "ClusterRole", "wide", "bob");
         server.post(path, &other).await.expect(201);
@@ -338,8 +338,8 @@ async fn a_role_with_more_permissions_cannot_be_bound() {
         server.delete(&format!("{path}/b")).await.expect(200);
     }
     let gone = binding("b", "ClusterRole", "gone", "alice");
-    let told = post(&server, "alice", &here, &gone).await.fails(404, "NotFound");
-    assert_eq!(told, "clusterroles.rbac.authorization.k8s.io \"gone\" not found");
+    let reported = post(&server, "alice", &here, &gone).await.fails(404, "NotFound");
+    assert_eq!(reported, "clusterroles.rbac.authorization.k8s.io \"gone\" not found");
     // A user who holds the role in a namespace may grant it there.
     server.post(&here, &binding("mine", "ClusterRole", "wide", "alice")).await.expect(201);
     post(&server, "alice", &here, &binding("yours", "ClusterRole", "wide", "bob")).await.expect(201);
@@ -439,10 +439,10 @@ async fn invalid_reviews_are_rejected_with_the_reason() {
             "spec.nonResourceAttributes: Invalid value: {\"path\":\"/x\"}: disallowed on this kind of request",
         ),
     ] {
-        let told = server.post(&format!("{REVIEWS}/{plural}"), &body).await.fails(422, "Invalid");
-        assert_eq!(told, format!(".authorization.k8s.io \"\" is invalid: {want}"), "{body}");
+        let reported = server.post(&format!("{REVIEWS}/{plural}"), &body).await.fails(422, "Invalid");
+        assert_eq!(reported, format!(".authorization.k8s.io \"\" is invalid: {want}"), "{body}");
     }
-    let told = server
+    let reported = server
         .post(&format!("{REVIEWS}/subjectaccessreviews"), &json!({"spec": selector}))
         .await
         .fails(422, "Invalid");
@@ -452,7 +452,7 @@ async fn invalid_reviews_are_rejected_with_the_reason() {
         "spec.resourceAttributes.labelSelector.requirements[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",
         "spec.resourceAttributes.labelSelector.requirements[0].key: Invalid value: \"a b\"",
     ] {
-        assert!(told.contains(want), "{told}");
+        assert!(reported.contains(want), "{reported}");
     }
     let elsewhere = json!({"metadata": {"namespace": "x"}, "spec": {"user": "a", "resourceAttributes": {"namespace": "x"}}});
     let path = format!("{REVIEWS}/namespaces/default/localsubjectaccessreviews");
@@ -500,6 +500,6 @@ async fn the_rules_of_the_caller_are_listed() {
     assert_eq!(node["status"]["incomplete"], true);
     let text = "node authorizer does not support user rule resolution";
     assert_eq!(node["status"]["evaluationError"], text);
-    let told = post(&server, "alice", &path, &review("")).await.fails(400, "BadRequest");
-    assert_eq!(told, "no namespace on request");
+    let reported = post(&server, "alice", &path, &review("")).await.fails(400, "BadRequest");
+    assert_eq!(reported, "no namespace on request");
 }

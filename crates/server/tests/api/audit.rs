@@ -16,7 +16,6 @@ use windlass_server::{ServerOptions, system_clock};
 
 use windlass_testkit::{MAPS, TestResponse, TestServer, config_map};
 
-/// A server with an audit log.
 struct AuditedServer {
     server: TestServer,
     path: PathBuf,

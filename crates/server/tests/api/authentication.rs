@@ -96,7 +96,6 @@ fn self_review_request(server: &TestServer) -> TestRequest<'_> {
     server.request(Method::POST, WHO_AM_I).json(&body).anonymous()
 }
 
-/// Returns the user that a bearer token authenticates.
 async fn bearer(server: &TestServer, token: &str) -> Value {
     let answer = self_review_request(server).header("authorization", &format!("Bearer {token}")).send().await;
     answer.expect(201)["status"]["userInfo"].clone()
@@ -135,7 +134,6 @@ async fn token(server: &TestServer, name: &str, spec: Value) -> String {
     answer.expect(201)["status"]["token"].as_str().unwrap().to_owned()
 }
 
-/// Returns the status of a TokenReview.
 async fn review(server: &TestServer, token: &str, audiences: &[&str]) -> Value {
     let spec = json!({"token": token, "audiences": audiences});
     server.post(REVIEWS, &json!({"spec": spec})).await.expect(201)["status"].clone()

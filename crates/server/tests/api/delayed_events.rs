@@ -13,13 +13,11 @@ use windlass_store::{
 
 use windlass_testkit::{MAPS, TestServer, config_map, version};
 
-/// A shared store with delayed events.
 struct DelayedStore {
     inner: Arc<EmbeddedStore>,
     sinks: Mutex<Vec<DelayedSink>>,
 }
 
-/// A sink and its pending events.
 #[derive(Clone)]
 struct DelayedSink(Arc<Mutex<(Sink, Vec<ChangeEvent>)>>);
 

@@ -7,13 +7,13 @@ use std::time::Instant;
 use tempfile::TempDir;
 use time::{Duration, OffsetDateTime};
 use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue, pem,
+    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Validity, issue, pem,
 };
 use windlass_store::{
     Error, EtcdOptions, EtcdStore, EtcdTlsFiles, KeyChange, Store, WritePrecondition, WriteRequest,
 };
 use windlass_testkit::etcd::{EtcdCluster, MemberAddress};
-use windlass_testkit::{ca_with_validity, random_serial};
+use windlass_testkit::{ca_with_validity, leaf_template};
 
 /// A CA and a directory for its certificates.
 struct TlsFiles {
@@ -42,13 +42,9 @@ impl TlsFiles {
     fn issue(&self, name: &str) -> (PathBuf, PathBuf) {
         let key = key();
         let leaf = LeafTemplate {
-            subject: Subject::new(name, &[]).unwrap(),
             alt_names: vec![AltName::Dns("localhost".into()), AltName::Ip("127.0.0.1".parse().unwrap())],
             // A member is also its own client, through its JSON gateway.
-            purposes: vec![KeyPurpose::ServerAuth, KeyPurpose::ClientAuth],
-            validity: validity(),
-            public_key: key.public_key(),
-            serial: random_serial(),
+            ..leaf_template(name, &[KeyPurpose::ServerAuth, KeyPurpose::ClientAuth], validity(), &key)
         };
         let certificate = issue(&self.authority, &leaf).unwrap();
         let (cert, secret) = (self.path(&format!("{name}.crt")), self.path(&format!("{name}.key")));

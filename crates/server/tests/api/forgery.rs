@@ -275,17 +275,17 @@ async fn nothing_is_forged_in_a_new_object() {
                 continue;
             }
             let made = answer.json();
-            let told = change.shown();
-            assert_ne!(made["metadata"]["uid"], "forged", "{told}");
-            assert_ne!(made["metadata"]["creationTimestamp"], "2001-01-01T00:00:00Z", "{told}");
-            assert!(made["metadata"].get("deletionTimestamp").is_none(), "{told}");
+            let reported = change.shown();
+            assert_ne!(made["metadata"]["uid"], "forged", "{reported}");
+            assert_ne!(made["metadata"]["creationTimestamp"], "2001-01-01T00:00:00Z", "{reported}");
+            assert!(made["metadata"].get("deletionTimestamp").is_none(), "{reported}");
             let status = made.get("status").cloned().unwrap_or(json!({}));
-            assert_eq!(status, json!({}), "{told}");
+            assert_eq!(status, json!({}), "{reported}");
             if target.place == "certificatesigningrequests" {
                 let asker = json!(["alice", "alice-uid", ["dev", "system:authenticated"]]);
                 let spec = &made["spec"];
-                assert_eq!(json!([spec["username"], spec["uid"], spec["groups"]]), asker, "{told}");
-                assert!(spec.get("extra").is_none(), "{told}");
+                assert_eq!(json!([spec["username"], spec["uid"], spec["groups"]]), asker, "{reported}");
+                assert!(spec.get("extra").is_none(), "{reported}");
             }
             let name = made["metadata"]["name"].as_str().unwrap();
             let path = format!("{}/{name}", target.collection());
@@ -312,16 +312,16 @@ async fn system_masters_cannot_be_requested() {
     let before = server.revision();
     let text = "use of kubernetes.io/kube-apiserver-client signer with system:masters group is not allowed";
     for metadata in [json!({"name": "m"}), json!({"generateName": "m-"})] {
-        let told = server.post(collection, &body(metadata)).await.fails(403, "Forbidden");
-        assert!(told.ends_with(text), "{told}");
+        let reported = server.post(collection, &body(metadata)).await.fails(403, "Forbidden");
+        assert!(reported.ends_with(text), "{reported}");
     }
     let applied = format!("{collection}/m?fieldManager=m");
-    let told = server.patch(&applied, "apply", &body(json!({"name": "m"}))).await.fails(403, "Forbidden");
-    assert!(told.ends_with(text), "{told}");
+    let reported = server.patch(&applied, "apply", &body(json!({"name": "m"}))).await.fails(403, "Forbidden");
+    assert!(reported.ends_with(text), "{reported}");
     let yaml = server.request(http::Method::POST, collection).header("content-type", "application/yaml");
     // JSON is valid YAML.
-    let told = yaml.raw_body(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
-    assert!(told.ends_with(text), "{told}");
+    let reported = yaml.raw_body(body(json!({"name": "m"})).to_string()).send().await.fails(403, "Forbidden");
+    assert!(reported.ends_with(text), "{reported}");
     assert_eq!(server.revision(), before);
 }
 
@@ -344,6 +344,6 @@ async fn no_namespace_grants_the_right_to_decide() {
     }]});
     let path = format!("{}/status", target.path());
     let asked = server.request(http::Method::PUT, &path).header("authorization", "Bearer alice-token");
-    let told = asked.json(&made).send().await.fails(422, "Invalid");
-    assert!(told.contains("is not permitted to \"sign\" for signer \"example.com/x\""), "{told}");
+    let reported = asked.json(&made).send().await.fails(422, "Invalid");
+    assert!(reported.contains("is not permitted to \"sign\" for signer \"example.com/x\""), "{reported}");
 }

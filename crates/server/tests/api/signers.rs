@@ -1,5 +1,7 @@
 //! Signers, rotations, the ledger and revocation lists: who may write them, and what is served.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
@@ -9,6 +11,11 @@ use windlass_testkit::{TestRequest, TestServer};
 
 const GROUP: &str = "/apis/windlass.dev/v1alpha1";
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+/// A reference to an owner that does not exist: the garbage collector deletes the object.
+static OWNER: LazyLock<Value> = LazyLock::new(
+    || json!({"apiVersion": "v1", "kind": "Node", "name": "none", "uid": "0f8fad5b-d9cb-469f-a165-70867728950e"}),
+);
 
 fn signer(name: &str, signer_name: &str) -> Value {
     json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "Signer", "metadata": {"name": name}, "spec": {
@@ -49,11 +56,23 @@ async fn write_codes(server: &TestServer) -> Vec<u16> {
     let json_patch = json!([{"op": "replace", "path": "/spec/pods/serviceNames", "value": true},
                             {"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]);
     let applied = signer("web", "example.com/web");
+    // What marks an object as one of the signers file, and what has the garbage collector delete it.
+    let metadata = |metadata: Value| json!({"metadata": metadata});
+    let marked = metadata(json!({
+        "labels": {"app.kubernetes.io/managed-by": "windlass"},
+        "annotations": {"windlass.dev/signers-file": "/signers.yaml"},
+    }));
     let requests = [
         as_alice(server, Method::PUT, &path).json(&stored),
         patch("application/merge-patch+json", "").json(&merge),
         patch("application/json-patch+json", "").json(&json_patch),
         patch("application/apply-patch+yaml", "?fieldManager=a&force=true").json(&applied),
+        patch("application/merge-patch+json", "").json(&marked),
+        patch("application/merge-patch+json", "")
+            .json(&metadata(json!({"ownerReferences": [OWNER.clone()]}))),
+        patch("application/merge-patch+json", "").json(&metadata(json!({"ownerReferences": null}))),
+        patch("application/apply-patch+yaml", "?fieldManager=windlass-signers-file&force=true")
+            .json(&applied),
         as_alice(server, Method::DELETE, &collection),
         as_alice(server, Method::DELETE, &path),
         as_alice(server, Method::POST, &collection).json(&signer("web", "example.com/web")),
@@ -69,12 +88,12 @@ async fn write_codes(server: &TestServer) -> Vec<u16> {
 async fn writing_signers_takes_the_rights_to_sign_and_to_attest() {
     let both = json!([["sign", "example.com/web"], ["attest", "example.com/*"]]);
     for (rules, codes) in [
-        (json!([]), [403; 7]),
-        (json!([["sign", "example.com/web"]]), [403; 7]),
-        (json!([["attest", "example.com/web"]]), [403; 7]),
-        (json!([["sign", "example.com/other"], ["attest", "example.com/web"]]), [403; 7]),
+        (json!([]), [403; 11]),
+        (json!([["sign", "example.com/web"]]), [403; 11]),
+        (json!([["attest", "example.com/web"]]), [403; 11]),
+        (json!([["sign", "example.com/other"], ["attest", "example.com/web"]]), [403; 11]),
         // The collection is empty after it was deleted.
-        (both, [200, 200, 200, 200, 200, 404, 201]),
+        (both, [200, 200, 200, 200, 200, 200, 200, 200, 200, 404, 201]),
     ] {
         let server = TestServer::start().await;
         let other = signer("other", "example.net/other");
@@ -230,6 +249,62 @@ async fn revoking_takes_the_right_to_sign() {
     assert_eq!(list["kind"], "CertificateRevocationItemList");
     let lists = server.get(&format!("{GROUP}/certificaterevocationlists")).await.expect(200);
     assert_eq!(lists["kind"], "CertificateRevocationListList");
+}
+
+#[tokio::test]
+async fn a_revocation_cannot_be_undone_without_the_right_to_sign() {
+    for (rules, codes) in [
+        (json!([["sign", "example.com/other"]]), [422, 422, 422, 422, 403, 403, 403, 403]),
+        // A hold can be undone by whoever may sign; the spec never changes.
+        (json!([["sign", "example.com/web"]]), [422, 422, 422, 422, 200, 200, 200, 404]),
+    ] {
+        let server = TestServer::start().await;
+        let (collection, name) = (format!("{GROUP}/certificaterevocations"), "0a-01");
+        let revocation = json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "CertificateRevocation",
+            "metadata": {"name": name}, "spec": {
+            "signerName": "example.com/web", "authorityID": "0a", "serialNumber": "01",
+            "reason": "certificateHold", "notAfter": "2999-01-01T00:00:00Z",
+        }});
+        let mut stored = server.post(&collection, &revocation).await.expect(201);
+        grant(&server, rules.clone()).await;
+        let path = format!("{collection}/{name}");
+        stored["spec"]["serialNumber"] = json!("02");
+        let mut applied = revocation.clone();
+        applied["spec"]["notAfter"] = json!("2000-01-01T00:00:00Z");
+        let patch = |media: &str, query: &str| {
+            as_alice(&server, Method::PATCH, &format!("{path}{query}")).header("content-type", media)
+        };
+        let merge = "application/merge-patch+json";
+        let replace = json!([{"op": "replace", "path": "/spec/notAfter", "value": "2000-01-01T00:00:00Z"}]);
+        let requests = [
+            as_alice(&server, Method::PUT, &path).json(&stored),
+            patch(merge, "").json(&json!({"spec": {"serialNumber": "02"}})),
+            patch("application/json-patch+json", "").json(&replace),
+            patch("application/apply-patch+yaml", "?fieldManager=a&force=true").json(&applied),
+            patch(merge, "").json(&json!({"metadata": {"labels": {"a": "b"}}})),
+            patch(merge, "").json(&json!({"metadata": {"ownerReferences": [OWNER.clone()]}})),
+            as_alice(&server, Method::DELETE, &path),
+            as_alice(&server, Method::DELETE, &path),
+        ];
+        let mut found = Vec::new();
+        for request in requests {
+            found.push(request.send().await.status.as_u16());
+        }
+        assert_eq!(found, codes, "{rules}");
+        if codes[4] == 403 {
+            as_alice(&server, Method::DELETE, &collection).send().await.fails(403, "Forbidden");
+            let kept = server.get(&path).await.expect(200);
+            assert_eq!(
+                (&kept["spec"], &kept["metadata"]["ownerReferences"]),
+                (&revocation["spec"], &json!(null))
+            );
+            // The status is set once.
+            let mut forged = kept.clone();
+            forged["status"]["requester"] = json!("somebody");
+            let status = as_alice(&server, Method::PUT, &format!("{path}/status")).json(&forged);
+            status.send().await.fails(422, "Invalid");
+        }
+    }
 }
 
 #[tokio::test]

@@ -16,11 +16,11 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use windlass_pki::{AltName, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue};
+use windlass_pki::{AltName, KeyPurpose, LeafTemplate, PrivateKey, Validity, issue};
 use windlass_runtime::metrics::MetricsRegistry;
 use windlass_server::{ConnectionDeadlines, ConnectionLimits, ConnectionTracker, serve, tls_config};
 
-use windlass_testkit::{TestServer, ca_with_validity, random_serial};
+use windlass_testkit::{TestServer, ca_with_validity, leaf_template};
 
 /// Longer than any healthy operation, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -132,12 +132,8 @@ fn certificates() -> (rustls::ServerConfig, TlsConnector) {
     let ca = ca_with_validity("transport-ca", validity);
     let key = PrivateKey::generate().unwrap();
     let leaf = LeafTemplate {
-        subject: Subject::new("server", &[]).unwrap(),
         alt_names: vec![AltName::Ip(IpAddr::V4(Ipv4Addr::LOCALHOST))],
-        purposes: vec![KeyPurpose::ServerAuth],
-        validity,
-        public_key: key.public_key(),
-        serial: random_serial(),
+        ..leaf_template("server", &[KeyPurpose::ServerAuth], validity, &key)
     };
     let chain = windlass_pki::pem::encode_certificates([issue(&ca, &leaf).unwrap().as_slice()]);
     let config = tls_config(chain.as_bytes(), key.to_pem().unwrap().as_bytes()).unwrap();

@@ -409,17 +409,17 @@ async fn single_object_watches_see_only_that_object() {
         }
     }
     server.post(path, &config_map("end")).await.expect(201);
-    let mut told: Vec<Vec<String>> = vec![Vec::new(); OBJECTS];
+    let mut reported: Vec<Vec<String>> = vec![Vec::new(); OBJECTS];
     loop {
         let event = all.next().await;
         let name = event["object"]["metadata"]["name"].as_str().unwrap().to_owned();
         let Some(number) = name.strip_prefix('m') else { break };
         let number: usize = number.parse().unwrap();
-        told[number].push(format!("{} {}", brief(&event), version(&event["object"])));
+        reported[number].push(format!("{} {}", brief(&event), version(&event["object"])));
     }
     for (number, single) in singles.iter_mut().enumerate() {
-        assert!(told[number].len() > ROUNDS / 2, "{:?}", told[number]);
-        for expected in &told[number] {
+        assert!(reported[number].len() > ROUNDS / 2, "{:?}", reported[number]);
+        for expected in &reported[number] {
             let event = single.next().await;
             assert_eq!(format!("{} {}", brief(&event), version(&event["object"])), *expected);
         }

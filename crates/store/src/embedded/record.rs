@@ -8,7 +8,6 @@ use rusqlite::Row;
 use super::failure::PathContext;
 use crate::{ChangeEvent, Error, Revision, StoredValue};
 
-/// One change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangeRecord {
     pub(super) rev: Revision,
@@ -66,7 +65,6 @@ impl ChangeRecord {
     }
 }
 
-/// Returns the error for a damaged record.
 pub(super) fn damaged_error(path: &Path, rev: Revision, why: &str) -> Error {
     Error::Corrupt { path: path.to_owned(), what: format!("record {rev}: {why}") }
 }

@@ -58,7 +58,6 @@ pub(super) fn importing_path(db: &Path) -> PathBuf {
     with_suffix(db, ".import")
 }
 
-/// Access mode of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AccessMode {
     Write,

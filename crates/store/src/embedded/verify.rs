@@ -12,7 +12,6 @@ use super::record::{ChangeRecord, damaged_error, from_sql, to_sql};
 use super::schema::DatabaseMeta;
 use crate::{Error, Revision};
 
-/// Contents of a verified database.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct VerifiedContents {
     pub(super) revision: Revision,

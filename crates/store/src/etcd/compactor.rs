@@ -163,7 +163,6 @@ impl Compactor {
         Ok(false)
     }
 
-    /// Reads the shared compaction key.
     async fn read_claim(&self) -> Result<Option<KeyValue>, Error> {
         let key = self.core.keys.compaction_key();
         let answer = self.core.client.range(RangeRequest { key, ..RangeRequest::default() }).await;

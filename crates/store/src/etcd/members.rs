@@ -43,7 +43,6 @@ pub(super) enum ConnectionPurpose {
     Streams,
 }
 
-/// A connection to one cluster member.
 pub(super) struct MemberConnection {
     pub(super) channel: Channel,
     /// Client URL of the member, one of the configured endpoints.

@@ -58,7 +58,6 @@ fn open(process: &EtcdProcess, prefix: &str) -> Result<EtcdStore, Error> {
     EtcdStore::open(long_timeout_options(vec![process.url()], prefix))
 }
 
-/// Opens a store with short timeouts.
 fn open_with_short_timeouts(process: &EtcdProcess, prefix: &str) -> Result<EtcdStore, Error> {
     EtcdStore::open(short_timeout_options(vec![process.url()], prefix))
 }

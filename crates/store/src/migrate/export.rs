@@ -29,7 +29,7 @@ const TRIES: usize = 3;
 pub fn export(
     place: &StoreLocation,
     file: &Path,
-    tell: MigrationListener<'_>,
+    report: MigrationListener<'_>,
 ) -> Result<MigrationSummary, Error> {
     if file.try_exists().map_err(|e| io_error(file, &e))? {
         return Err(Error::Refused { path: file.to_owned(), what: "exists already".to_owned() });
@@ -37,19 +37,19 @@ pub fn export(
     refuse_untrusted(file)?;
     let mut source = place.source()?;
     let mut writing = PartialExport::open(&partial_path(file))?;
-    let mut state = writing.resume(source.as_mut(), tell)?;
+    let mut state = writing.resume(source.as_mut(), report)?;
     let mut tries = 1;
     loop {
         let mut done = match state.take() {
             Some(state) => state,
             None => writing.start(source.as_mut())?,
         };
-        match writing.write_objects(&mut done, source.as_mut(), tell) {
+        match writing.write_objects(&mut done, source.as_mut(), report) {
             Ok(()) => return writing.finish(done, file),
             Err(Error::Compacted { .. }) if tries < TRIES => {
                 tries += 1;
                 let at = done.revision;
-                tell(MigrationEvent::Note(format!("revision {at} was compacted; starting over")));
+                report(MigrationEvent::Note(format!("revision {at} was compacted; starting over")));
                 // Only a newly opened store knows its current revision.
                 source = place.source()?;
             }
@@ -102,14 +102,14 @@ impl PartialExport {
     fn resume(
         &mut self,
         source: &mut dyn MigrationSource,
-        tell: MigrationListener<'_>,
+        report: MigrationListener<'_>,
     ) -> Result<Option<ExportProgress>, Error> {
         if self.with_path(self.file.metadata())?.len() == 0 {
             return Ok(None);
         }
         let path = self.path.display().to_string();
         let mut again = |why: &str| {
-            tell(MigrationEvent::Note(format!("{path} cannot be resumed: {why}; starting over")));
+            report(MigrationEvent::Note(format!("{path} cannot be resumed: {why}; starting over")));
             Ok(None)
         };
         let copy = self.with_path(self.file.try_clone())?;
@@ -168,7 +168,7 @@ impl PartialExport {
         &self,
         done: &mut ExportProgress,
         source: &mut dyn MigrationSource,
-        tell: MigrationListener<'_>,
+        report: MigrationListener<'_>,
     ) -> Result<(), Error> {
         let mut out = BufWriter::with_capacity(1 << 20, &self.file);
         loop {
@@ -183,7 +183,7 @@ impl PartialExport {
             }
             let written = done.sums.contents.objects;
             let total = source.count().max(written);
-            tell(MigrationEvent::Progress { step: MigrationStep::Exporting, done: written, total });
+            report(MigrationEvent::Progress { step: MigrationStep::Exporting, done: written, total });
             if !page.more {
                 return self.with_path(out.flush());
             }

@@ -71,7 +71,6 @@ struct ObjectLine<'a> {
     base64: Option<String>,
 }
 
-/// Encodes the line of an object.
 pub(super) fn encode_object(key: &str, stored: &StoredValue) -> String {
     let text = std::str::from_utf8(&stored.value).ok().map(Cow::Borrowed);
     let base64 = if text.is_none() { Some(BASE64_STANDARD.encode(&stored.value)) } else { None };
@@ -141,12 +140,10 @@ impl ExportChecksums {
         Self { lines: Context::new(&SHA256), contents: ObjectDigest::new() }
     }
 
-    /// Adds the header line to the checksums.
     pub(super) fn add_header(&mut self, line: &str) {
         self.lines.update(line.as_bytes());
     }
 
-    /// Adds the line of an object to the checksums.
     pub(super) fn add_object(&mut self, line: &str, key: &str, value: &[u8]) {
         self.lines.update(line.as_bytes());
         self.contents.add(key, value);

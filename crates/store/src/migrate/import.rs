@@ -22,12 +22,12 @@ const REPORT: u64 = 1_000;
 pub fn import(
     place: &StoreLocation,
     file: &Path,
-    tell: MigrationListener<'_>,
+    report: MigrationListener<'_>,
 ) -> Result<MigrationSummary, Error> {
-    let plan = check_file(file, tell)?;
+    let plan = check_file(file, report)?;
     let mut target = match place.target(&plan)? {
         ImportStart::Ready(target) => target,
-        ImportStart::Occupied => return accept_existing(place, &plan, tell),
+        ImportStart::Occupied => return accept_existing(place, &plan, report),
     };
     let mut reader = open(file)?;
     let (mut done, mut earlier) = (0, 0);
@@ -39,7 +39,7 @@ pub fn import(
                 earlier += u64::from(target.put(key, value)?);
                 done += 1;
                 if done % REPORT == 0 || done == total {
-                    tell(MigrationEvent::Progress { step: MigrationStep::Importing, done, total });
+                    report(MigrationEvent::Progress { step: MigrationStep::Importing, done, total });
                 }
             }
         }
@@ -49,11 +49,10 @@ pub fn import(
         return Err(Error::Refused { path: file.to_owned(), what });
     }
     target.flush()?;
-    let found = digest_objects(target.as_mut(), total, tell)?;
+    let found = digest_objects(target.as_mut(), total, report)?;
     if found != (plan.objects, plan.digest.clone()) {
         let what = format!(
-            "holds other objects than the file after the import: {} with digest {}, not {} with \
-             digest {}",
+            "holds other objects than the file after the import: {} with digest {}, not {} with digest {}",
             found.0, found.1, plan.objects, plan.digest
         );
         return Err(Error::Corrupt { path: place.path(), what });
@@ -72,7 +71,7 @@ fn open(file: &Path) -> Result<ExportReader, Error> {
 }
 
 /// Reads and verifies the whole file before anything is imported.
-fn check_file(file: &Path, tell: MigrationListener<'_>) -> Result<ImportPlan, Error> {
+fn check_file(file: &Path, report: MigrationListener<'_>) -> Result<ImportPlan, Error> {
     let total = std::fs::metadata(file).map_err(|error| io_error(file, &error))?.len();
     let mut reader = open(file)?;
     let mut objects: u64 = 0;
@@ -80,13 +79,13 @@ fn check_file(file: &Path, tell: MigrationListener<'_>) -> Result<ImportPlan, Er
         match reader.next()? {
             ExportItem::Object { .. } => objects += 1,
             ExportItem::End(end) => {
-                tell(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: total, total });
+                report(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: total, total });
                 let above = reader.header.revision + RESTORE_JUMP;
                 return Ok(ImportPlan { objects: end.objects, digest: end.contents, above });
             }
         }
         if objects.is_multiple_of(REPORT) {
-            tell(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: reader.read, total });
+            report(MigrationEvent::Progress { step: MigrationStep::CheckingFile, done: reader.read, total });
         }
     }
 }
@@ -95,7 +94,7 @@ fn check_file(file: &Path, tell: MigrationListener<'_>) -> Result<ImportPlan, Er
 fn digest_objects(
     source: &mut (impl MigrationSource + ?Sized),
     total: u64,
-    tell: MigrationListener<'_>,
+    report: MigrationListener<'_>,
 ) -> Result<(u64, String), Error> {
     let mut digest = ObjectDigest::new();
     let mut last: Option<String> = None;
@@ -106,7 +105,7 @@ fn digest_objects(
             digest.add(key, &stored.value);
         }
         let done = digest.objects;
-        tell(MigrationEvent::Progress { step: MigrationStep::CheckingStore, done, total: total.max(done) });
+        report(MigrationEvent::Progress { step: MigrationStep::CheckingStore, done, total: total.max(done) });
         match page.items.into_iter().next_back() {
             Some((key, _)) if page.more => last = Some(key),
             _ => return Ok((digest.objects, digest.hex())),
@@ -119,15 +118,15 @@ fn digest_objects(
 fn accept_existing(
     place: &StoreLocation,
     plan: &ImportPlan,
-    tell: MigrationListener<'_>,
+    report: MigrationListener<'_>,
 ) -> Result<MigrationSummary, Error> {
     let mut source = place.source()?;
     let revision = source.revision();
     let same = revision > plan.above
         && source.count() == plan.objects
-        && digest_objects(source.as_mut(), plan.objects, tell)? == (plan.objects, plan.digest.clone());
+        && digest_objects(source.as_mut(), plan.objects, report)? == (plan.objects, plan.digest.clone());
     if same {
-        tell(MigrationEvent::Note("all objects are already in the store".to_owned()));
+        report(MigrationEvent::Note("all objects are already in the store".to_owned()));
         let ImportPlan { objects, digest, .. } = plan.clone();
         return Ok(MigrationSummary { objects, digest, revision, earlier: objects });
     }

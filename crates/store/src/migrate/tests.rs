@@ -233,11 +233,11 @@ fn a_store_in_use_is_exported_as_it_is_at_one_moment() {
         let expected = objects(server.as_ref());
         let file = world.path(if matches!(place, StoreLocation::Etcd(_)) { "etcd" } else { "embedded" });
         // Writes during the export are not included.
-        let mut tell = |_| {
+        let mut report = |_| {
             put(server.as_ref(), "many/000000", "changed");
             put(server.as_ref(), "zzz", "new");
         };
-        let exported = export(&place, &file, &mut tell).unwrap();
+        let exported = export(&place, &file, &mut report).unwrap();
         assert_eq!((exported.revision, exported.objects), (at, expected.len() as u64));
         let mut digest = ObjectDigest::new();
         expected.iter().for_each(|(key, value)| digest.add(key, value));

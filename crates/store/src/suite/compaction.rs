@@ -50,15 +50,15 @@ pub(crate) async fn a_deletion_at_the_compaction_revision_stays_deleted(fixture:
     commit_ok(&*store, put("other", "1")).await;
 
     store.compact(second).await.unwrap();
-    let told = RecordingSink::attach(&*store, second).unwrap().events();
-    assert_eq!(told[0].revision, died, "who resumes just before the deletion sees it");
-    assert_eq!(told[0].previous.as_ref().unwrap().value, "2");
+    let delivered = RecordingSink::attach(&*store, second).unwrap().events();
+    assert_eq!(delivered[0].revision, died, "who resumes just before the deletion sees it");
+    assert_eq!(delivered[0].previous.as_ref().unwrap().value, "2");
 
     store.compact(died).await.unwrap();
     let floor = died;
     assert_eq!(RecordingSink::attach(&*store, died - 1).err(), Some(Error::Compacted { floor }));
-    let told = RecordingSink::attach(&*store, died).unwrap().events();
-    assert_eq!(told.iter().map(|e| e.key.as_str()).collect::<Vec<_>>(), ["other"]);
+    let delivered = RecordingSink::attach(&*store, died).unwrap().events();
+    assert_eq!(delivered.iter().map(|e| e.key.as_str()).collect::<Vec<_>>(), ["other"]);
     for at in [Some(died), None] {
         let page = store.range(KeyRange { at, ..KeyRange::default() }).await.unwrap();
         assert!(page.items.iter().all(|(key, _)| key != "k"), "at {at:?}");

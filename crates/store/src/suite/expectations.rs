@@ -95,7 +95,7 @@ pub(crate) async fn keys_and_values_are_any_bytes(fixture: fn() -> StoreFixture)
     for (key, value) in &expected {
         assert_eq!(store.get(key).await.unwrap().unwrap().value, value, "{key:?}");
     }
-    let told: BTreeMap<_, _> =
+    let delivered: BTreeMap<_, _> =
         seen.events().into_iter().map(|event| (event.key, event.value.unwrap())).collect();
-    assert!(told == expected);
+    assert!(delivered == expected);
 }

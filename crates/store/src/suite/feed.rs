@@ -98,7 +98,7 @@ pub(crate) async fn the_feed_carries_previous_values(fixture: fn() -> StoreFixtu
     }
     let replayed = RecordingSink::attach(&*store, start).unwrap();
     for events in [live.events(), replayed.events()] {
-        let told: Vec<_> = events
+        let delivered: Vec<_> = events
             .iter()
             .map(|e| {
                 let text = |b: &Bytes| String::from_utf8_lossy(b).into_owned();
@@ -114,7 +114,7 @@ pub(crate) async fn the_feed_carries_previous_values(fixture: fn() -> StoreFixtu
             ("k", None, some("2"), false),
             ("k", some("3"), None, true),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(delivered, expected);
     }
     // The previous value of an event outlives the event that set it.
     let second = live.events()[1].revision;

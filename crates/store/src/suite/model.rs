@@ -113,7 +113,7 @@ async fn run_model(fixture: &StoreFixture, steps: Vec<ModelStep>) {
     let states = BTreeMap::from([(start, BTreeMap::new())]);
     let mut model = StoreModel { floor: store.floor(), states, events: Vec::new() };
     let mut live = RecordingSink::attach(&*store, start).unwrap();
-    let mut told: Vec<ChangeEvent> = Vec::new();
+    let mut delivered: Vec<ChangeEvent> = Vec::new();
     for step in steps {
         match step {
             ModelStep::Put { key, value, expect } => {
@@ -132,7 +132,7 @@ async fn run_model(fixture: &StoreFixture, steps: Vec<ModelStep>) {
                 model.floor = model.floor.max(upto);
             }
             ModelStep::Restart => {
-                told.extend(live.events());
+                delivered.extend(live.events());
                 store.close().await.unwrap();
                 drop(store);
                 store = fixture.open();
@@ -141,8 +141,8 @@ async fn run_model(fixture: &StoreFixture, steps: Vec<ModelStep>) {
         }
         assert_eq!((store.revision(), store.floor()), (model.newest().0, model.floor));
     }
-    told.extend(live.events());
-    assert_eq!(told, model.events);
+    delivered.extend(live.events());
+    assert_eq!(delivered, model.events);
     let kept: Vec<_> = model.events.iter().filter(|e| e.revision > model.floor).cloned().collect();
     assert_eq!(store.history(model.floor, usize::MAX).await, Ok(kept));
 }

@@ -52,7 +52,6 @@ impl EtcdMember {
         })
     }
 
-    /// How many others it is connected to.
     fn connected_peers(&self) -> Option<usize> {
         let address = self.url().trim_start_matches("http://").parse().ok()?;
         let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;

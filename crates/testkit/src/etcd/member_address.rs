@@ -65,7 +65,6 @@ impl MemberAddress {
         rest.replace([':', '.', '[', ']'], "-")
     }
 
-    /// The address and port for clients.
     pub(crate) fn client_address(&self) -> &str {
         self.client.rsplit('/').next().unwrap_or_default()
     }

@@ -92,7 +92,6 @@ fn set_issued(request: &mut Value, chain: String, from: OffsetDateTime, until: O
     };
 }
 
-/// The public key that a request is for.
 pub(super) fn requested_key(request: &Value) -> PublicKey {
     match bytes_field(request, "pkixPublicKey") {
         Some(key) => PublicKey::from_der(&key).unwrap(),

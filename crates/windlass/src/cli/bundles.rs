@@ -10,8 +10,7 @@ use windlass_controllers::bundles::{BundleSettings, PackageFile, TRUST_NAMESPACE
 use super::requests::{ApiServerArgs, OutputArgs};
 use super::values;
 
-const STATUS_EXAMPLE: &str = "\
-Examples:
+const STATUS_EXAMPLE: &str = "Examples:
   Show the sources, targets and problems of a Bundle:
     windlass bundle status my-org.com
 

@@ -9,8 +9,7 @@ use windlass_ledger::{AuthorityId, LedgerChain, RevocationReason, SegmentHash, S
 use super::requests::{ApiServerArgs, DocumentArgs, OutputArgs, ResultArgs};
 use super::values;
 
-const LIST_EXAMPLE: &str = "\
-Examples:
+const LIST_EXAMPLE: &str = "Examples:
   Certificates of an old CA that are still in use:
     windlass cert list --outstanding --authority 6f1e0c…
 
@@ -20,14 +19,12 @@ Examples:
   Certificates that expire within a day and have not been renewed:
     windlass cert list --outstanding --expiring-within 1d";
 
-const SHOW_EXAMPLE: &str = "\
-Examples:
+const SHOW_EXAMPLE: &str = "Examples:
   windlass cert show 4f0c9a7be2d85310
   windlass cert show /etc/web/tls/tls.crt
   windlass cert show web.example.com:443 -o json";
 
-const REVOKE_EXAMPLE: &str = "\
-Examples:
+const REVOKE_EXAMPLE: &str = "Examples:
   Revoke the certificate in a file:
     windlass cert revoke tls.crt --reason keyCompromise --comment 'laptop stolen'
 
@@ -35,8 +32,7 @@ Examples:
     windlass cert revoke 4f0c9a7be2d85310 --reason certificateHold --yes
     windlass cert revoke 4f0c9a7be2d85310 --undo --yes";
 
-const VERIFY_EXAMPLE: &str = "\
-Examples:
+const VERIFY_EXAMPLE: &str = "Examples:
   windlass cert verify-ledger
   windlass cert verify-ledger --expect-head short=sha256:9d2c… --expect-head long=sha256:07af…";
 

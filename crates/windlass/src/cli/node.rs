@@ -8,8 +8,7 @@ use clap::{Args, Subcommand};
 use super::requests::OutputArgs;
 use super::values::{self, FeatureGate};
 
-const EXAMPLE: &str = "\
-Examples:
+const EXAMPLE: &str = "Examples:
   Join this machine as a node with a bootstrap kubeconfig from `windlass token create`:
     windlass node --bootstrap-kubeconfig bootstrap.kubeconfig --kubeconfig node/kubeconfig --cert-dir node/pki
 
@@ -22,8 +21,7 @@ Examples:
   Show the state of the agent:
     windlass node status --cert-dir node/pki";
 
-const STATUS_EXAMPLE: &str = "\
-Examples:
+const STATUS_EXAMPLE: &str = "Examples:
   windlass node status --cert-dir windlass-node/pki
   windlass node status --cert-dir windlass-node/pki -o json";
 

@@ -9,8 +9,7 @@ use windlass_pki::KeyType;
 
 use super::values;
 
-const ISSUE_EXAMPLE: &str = "\
-Examples:
+const ISSUE_EXAMPLE: &str = "Examples:
   Request a client certificate for the API server, and approve the request:
     windlass issue --signer kubernetes.io/kube-apiserver-client --cn alice --approve --out alice
 
@@ -20,23 +19,19 @@ Examples:
   Renew it in place, with a new key:
     windlass issue --renew --out /etc/web/tls";
 
-const LIST_EXAMPLE: &str = "\
-Examples:
+const LIST_EXAMPLE: &str = "Examples:
   windlass csr list --pending
   windlass csr list --signer kubernetes.io/kubelet-serving -o wide";
 
-const SHOW_EXAMPLE: &str = "\
-Examples:
+const SHOW_EXAMPLE: &str = "Examples:
   windlass csr show csr-x7k2p
   windlass csr show csr-x7k2p -o json";
 
-const APPROVE_EXAMPLE: &str = "\
-Examples:
+const APPROVE_EXAMPLE: &str = "Examples:
   windlass csr approve csr-x7k2p
   windlass csr approve csr-x7k2p csr-9fq4z --reason Verified --message 'requested in ticket 4711'";
 
-const DENY_EXAMPLE: &str = "\
-Examples:
+const DENY_EXAMPLE: &str = "Examples:
   windlass csr deny csr-x7k2p --reason UnknownRequester --message 'not in the inventory'";
 
 /// API server of a command.

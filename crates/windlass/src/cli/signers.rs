@@ -7,19 +7,16 @@ use clap::{Args, Subcommand};
 use super::requests::{ApiServerArgs, DocumentArgs, OutputArgs};
 use super::values;
 
-const LIST_EXAMPLE: &str = "\
-Examples:
+const LIST_EXAMPLE: &str = "Examples:
   windlass signer list
   windlass signer list -n shop
   windlass signer list -o wide --signers /etc/windlass/signers.yaml";
 
-const SHOW_EXAMPLE: &str = "\
-Examples:
+const SHOW_EXAMPLE: &str = "Examples:
   windlass signer show kubernetes.io/kubelet-serving
   windlass signer show example.com/server-tls --signers signers.yaml -o yaml";
 
-const CHECK_EXAMPLE: &str = "\
-Examples:
+const CHECK_EXAMPLE: &str = "Examples:
   Check files and the API server of the current context:
     windlass signer check
 
@@ -38,7 +35,7 @@ pub enum SignerCommand {
     /// Show the signing policy of a signer.
     ///
     /// Shows permitted subjects, extensions, usages and lifetime, the CA bit, and the distribution of
-    /// the trust anchor.
+    /// the trust anchor. Queries the server if the signer is neither built in nor in the file.
     Show(SignerShowArgs),
 }
 
@@ -97,6 +94,8 @@ pub struct SignerShowArgs {
     pub places: SignerSourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    #[command(flatten)]
+    pub server: ApiServerArgs,
 }
 
 #[cfg(test)]
@@ -119,9 +118,7 @@ mod tests {
         assert_eq!((show.name.as_str(), show.places.signers), ("a.b/c", Some("f".into())));
         assert!(matches!(parse("list -o wide -n shop --kubeconfig k"), Ok(SignerCommand::List(_))));
         assert!(matches!(parse("check"), Ok(SignerCommand::Check(_))));
-        for line in
-            ["", "show", "show a b", "check x", "list -o xml", "check -o name", "show a.b/c --kubeconfig k"]
-        {
+        for line in ["", "show", "show a b", "check x", "list -o xml", "check -o name", "show a.b/c -n x"] {
             let error: clap::Error = parse(line).expect_err(line);
             assert_eq!(error.exit_code(), 2, "{line}");
         }

@@ -277,9 +277,10 @@ fn the_short_option_o_is_the_output_format_everywhere() {
 }
 
 /// Verbs that summaries may start with.
-const IMPERATIVES: [&str; 19] = [
-    "Approve", "Back", "Check", "Create", "Delete", "Deny", "Export", "Import", "List", "Print", "Raise",
-    "Renew", "Request", "Restore", "Revoke", "Rotate", "Run", "Show", "Verify",
+const IMPERATIVES: [&str; 26] = [
+    "Accept", "Approve", "Back", "Check", "Create", "Delete", "Deny", "Exclude", "Export", "Import", "List",
+    "Pause", "Print", "Raise", "Renew", "Request", "Restore", "Resume", "Retire", "Return", "Revoke",
+    "Rotate", "Run", "Show", "Start", "Verify",
 ];
 
 #[test]
@@ -343,6 +344,15 @@ fn commands_with_a_kubeconfig_have_a_context() {
         "verify-ledger",
         "list",
         "check",
+        "plan",
+        "start",
+        "status",
+        "pause",
+        "resume",
+        "rollback",
+        "retire",
+        "exclude",
+        "accept",
         "status",
         "status",
         "create",

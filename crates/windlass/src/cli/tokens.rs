@@ -8,21 +8,18 @@ use clap::{Args, Subcommand};
 use super::requests::{ApiServerArgs, OutputArgs, ResultArgs};
 use super::values::{self, ExpiryTime};
 
-const CREATE_EXAMPLE: &str = "\
-Examples:
+const CREATE_EXAMPLE: &str = "Examples:
   Create a token for 24 hours, and print the command that joins a machine:
     windlass token create --server https://192.0.2.1:6443
 
   Write the token to a bootstrap kubeconfig instead of printing it:
     windlass token create --ttl 1h --write-bootstrap-kubeconfig bootstrap.kubeconfig";
 
-const LIST_EXAMPLE: &str = "\
-Examples:
+const LIST_EXAMPLE: &str = "Examples:
   windlass token list
   windlass token list --show-secrets -o json";
 
-const DELETE_EXAMPLE: &str = "\
-Examples:
+const DELETE_EXAMPLE: &str = "Examples:
   windlass token delete 07401b f395ac";
 
 /// Default group of tokens.

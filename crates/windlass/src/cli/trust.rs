@@ -9,8 +9,7 @@ use windlass_controllers::bundles::package::SYSTEM_STORE;
 use super::requests::{ApiServerArgs, OutputArgs};
 use super::values;
 
-const STATUS_EXAMPLE: &str = "\
-Examples:
+const STATUS_EXAMPLE: &str = "Examples:
   Show all bundles:
     windlass trust status
 
@@ -23,8 +22,7 @@ Examples:
   Wait until no node has a bundle any more:
     windlass trust status example.com:web:v1 --gone --wait";
 
-const PACKAGE_EXAMPLE: &str = "\
-Examples:
+const PACKAGE_EXAMPLE: &str = "Examples:
   windlass trust package > package.json
   windlass up --default-package-location package.json";
 

@@ -112,8 +112,8 @@ async fn differing_parts_are_named() {
         let said = scene.reconcile_error(&second).await;
         assert!(said.contains(&format!("Different files: {} in ", wanted[0])), "{said}");
         for file in SHARED {
-            let told = said.contains(&first.layout.pki_file(file).display().to_string());
-            assert_eq!(told, wanted.contains(&file), "{file}: {said}");
+            let reported = said.contains(&first.layout.pki_file(file).display().to_string());
+            assert_eq!(reported, wanted.contains(&file), "{file}: {said}");
         }
     }
 }

@@ -8,7 +8,7 @@
 //! - `list`, `show`, `revoke`, `verify`: the subcommands.
 
 mod anchors;
-mod ledger;
+pub mod ledger;
 mod list;
 mod lookup;
 mod request;
@@ -16,7 +16,7 @@ mod revoke;
 mod show;
 mod target;
 mod verify;
-mod view;
+pub mod view;
 
 use anyhow::Result;
 

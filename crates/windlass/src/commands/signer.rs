@@ -2,7 +2,7 @@
 //! Read-only.
 //!
 //! - `signing_policy`: describes a signer; `built_in`, `custom`: produce the description.
-//! - `signer_ca`, `local_signers`: read files; `certificate_requests`, `server`: query a server.
+//! - `signer_ca`, `local_signers`: read files; `certificate_requests`, `signer_objects`, `server`: query a server.
 //! - `list`, `findings`: evaluate both.
 
 mod built_in;
@@ -13,9 +13,10 @@ mod list;
 mod local_signers;
 mod server;
 mod signer_ca;
+mod signer_objects;
 mod signing_policy;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use serde_json::json;
 use time::OffsetDateTime;
 
@@ -32,7 +33,7 @@ pub fn run(command: SignerCommand) -> Result<()> {
     match command {
         SignerCommand::List(arguments) => api_client::block_on(list(arguments)),
         SignerCommand::Check(arguments) => check(arguments),
-        SignerCommand::Show(arguments) => show(&arguments),
+        SignerCommand::Show(arguments) => api_client::block_on(show(&arguments)),
     }
 }
 
@@ -50,6 +51,9 @@ async fn list(arguments: SignerListArgs) -> Result<()> {
             Err(SnapshotError::NoServer(why)) => (None, vec![format!("no server checked: {why}")]),
             Err(SnapshotError::Unreachable(why)) => bail!(why),
         };
+    if let Some(seen) = &seen {
+        known.extend(signer_objects::additional_signers(&known, seen));
+    }
     let rows = list::rows(&known, seen.as_ref());
     if matches!(arguments.output.format, None | Some(OutputFormat::Wide)) {
         skipped.iter().for_each(|note| eprintln!("windlass: {}", print::plain(note)));
@@ -75,6 +79,9 @@ fn check(arguments: SignerCheckArgs) -> Result<()> {
             Ok(server::fetch_snapshot(&arguments.server, arguments.namespace.as_deref()).await)
         })?,
     };
+    if let Ok(seen) = &server {
+        known.extend(signer_objects::additional_signers(&known, seen));
+    }
     let own = places.own_certificates();
     let facts = CheckInputs { bad_file, known, own, server };
     let found = findings::findings(&facts, OffsetDateTime::now_utc());
@@ -109,7 +116,7 @@ fn report(facts: &CheckInputs, found: &[SignerFinding], places: &SignerSources) 
     text
 }
 
-fn show(arguments: &SignerShowArgs) -> Result<()> {
+async fn show(arguments: &SignerShowArgs) -> Result<()> {
     let name = arguments.name.as_str();
     let places = SignerSources::from_flags(&arguments.places)?;
     let mut known = LocalSigner::built_in(places.data.as_ref());
@@ -117,19 +124,46 @@ fn show(arguments: &SignerShowArgs) -> Result<()> {
     if !built_in::NAMES.contains(&name) {
         known.extend(places.custom()?.iter().map(LocalSigner::custom));
     }
+    let is_local = known.iter().any(|known| known.name() == name);
+    let mut seen = None;
+    if !is_local {
+        let snapshot = server::fetch_signer_objects(&arguments.server).await;
+        let snapshot = snapshot.map_err(|error| signer_not_found(name, &known, &places, Some(error)))?;
+        known.extend(signer_objects::additional_signers(&known, &snapshot));
+        seen = Some(snapshot);
+    }
     let Some(found) = known.iter().find(|known| known.name() == name) else {
-        let names = known.iter().map(|known| known.name()).collect::<Vec<_>>().join(", ");
-        let file = match places.signers {
-            Some(_) => "",
-            None => "; for custom signers, set --signers",
-        };
-        bail!("signer {name:?} not found; known signers: {names}{file}");
+        return Err(signer_not_found(name, &known, &places, None));
     };
-    print::show(&found.document, arguments.output.format, |format| match format {
-        Some(OutputFormat::Name) => format!("{name}\n"),
-        Some(OutputFormat::Wide) => signing_policy::text(&found.document) + &ca_text(&found.ca),
-        Some(OutputFormat::Json | OutputFormat::Yaml) | None => signing_policy::text(&found.document),
+    let object = seen.iter().flat_map(|seen| &seen.signers).find(|object| object.signer_name == name);
+    print::show(&found.document, arguments.output.format, |format| match (format, object) {
+        (Some(OutputFormat::Name), _) => format!("{name}\n"),
+        (Some(OutputFormat::Wide), Some(object)) => {
+            signing_policy::text(&found.document) + &signer_objects::authorities_text(object)
+        }
+        (Some(OutputFormat::Wide), None) => signing_policy::text(&found.document) + &ca_text(&found.ca),
+        (Some(OutputFormat::Json | OutputFormat::Yaml) | None, _) => signing_policy::text(&found.document),
     })
+}
+
+fn signer_not_found(
+    name: &str,
+    known: &[LocalSigner],
+    places: &SignerSources,
+    server: Option<SnapshotError>,
+) -> anyhow::Error {
+    let names = known.iter().map(LocalSigner::name).collect::<Vec<_>>().join(", ");
+    let file = match places.signers {
+        Some(_) => "",
+        None => "; for signers in a file, set --signers",
+    };
+    let server = match server {
+        Some(SnapshotError::NoServer(why) | SnapshotError::Unreachable(why)) => {
+            format!("; Signer objects not checked: {why}")
+        }
+        Some(SnapshotError::NotRequested) | None => String::new(),
+    };
+    anyhow!("signer {name:?} not found; known signers: {names}{file}{server}")
 }
 
 fn ca_text(ca: &SignerCa) -> String {

@@ -139,7 +139,6 @@ fn warn(arguments: &TokenCreateArgs, config: &Config, url: &str) {
     }
 }
 
-/// A binding and how it was changed.
 #[derive(Serialize)]
 struct BindingResult {
     #[serde(flatten)]
@@ -306,8 +305,7 @@ mod tests {
         odd.terms.description = "web\u{1b}[2J".to_owned();
         odd.terms.groups.clear();
         let entries = [entry("aaaaaa", Some(7200), None), odd, entry("cccccc", None, None)];
-        let wanted = "\
-ID       TTL         USAGES                   GROUPS                   DESCRIPTION
+        let wanted = "ID       TTL         USAGES                   GROUPS                   DESCRIPTION
 aaaaaa   120m        authentication,signing   system:bootstrappers:a   <none>
 bbbbbb   <expired>   authentication,signing   <none>                   web [2J
 cccccc   <forever>   authentication,signing   system:bootstrappers:a   <none>

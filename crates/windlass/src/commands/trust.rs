@@ -24,7 +24,7 @@ use crate::cli::{OutputFormat, TrustCommand, TrustStatusArgs};
 use delivery::{BundleDelivery, DeliveryOverview, TrustState, overview};
 use server_watch::TrustWatcher;
 
-pub use text::delivery_summary;
+pub use text::{count_text, delivery_summary};
 
 /// Runs a subcommand of `windlass trust`.
 pub fn run(command: TrustCommand) -> Result<()> {

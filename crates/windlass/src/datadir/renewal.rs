@@ -57,7 +57,6 @@ impl CertificateRenewal {
     }
 }
 
-/// Returns whether a certificate is due for renewal.
 pub(super) fn is_renewal_due(leaf: &Certificate, authority: &Certificate, now: OffsetDateTime) -> bool {
     // A new certificate would not expire later.
     leaf.validity().not_after() < authority.validity().not_after()

@@ -13,7 +13,6 @@ use zeroize::Zeroizing;
 
 use super::{BACKDATED, CertificateKeyPair, DataDirLayout, disk_error, kubeconfig, read, serial};
 
-/// User that gets a credential.
 pub struct NewUser<'a> {
     /// Common name of the certificate, the Kubernetes user name.
     pub name: &'a str,
@@ -27,7 +26,6 @@ pub struct NewUser<'a> {
     pub certificate_authority: Option<&'a Path>,
 }
 
-/// A kubeconfig for a new user.
 pub struct UserCredential {
     /// Contents of the kubeconfig, including the private key.
     pub kubeconfig: Zeroizing<String>,

@@ -44,7 +44,6 @@ impl EmbeddedNode {
     }
 }
 
-/// Reads a host projections file.
 pub fn read_projections(path: &Path) -> Result<(PathBuf, HostProjections)> {
     let projections = windlass_node::projections::read(path, &FileSystem::default());
     let projections = projections.context("--projections")?;

@@ -19,13 +19,11 @@ pub struct FaultPlan {
     pub kills: usize,
     /// Number of faults of each kind of partition.
     pub partitions: usize,
-    /// Duration of the isolation of a minority.
     pub minority: Duration,
     /// Minimum duration without a quorum.
     pub majority: Duration,
 }
 
-/// A fault that has started.
 struct OngoingFault {
     name: String,
     start: u64,

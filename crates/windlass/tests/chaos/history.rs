@@ -125,11 +125,10 @@ pub struct RecordedWatch {
     pub from: WatchStart,
     /// Whether it resumes where the client's previous watch or list ended.
     pub follows: bool,
-    pub told: Vec<ObservedEvent>,
+    pub received: Vec<ObservedEvent>,
     pub end: WatchEnd,
 }
 
-/// Starting point of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WatchStart {
     /// Only changes after this revision.
@@ -183,7 +182,6 @@ pub struct StoreChange {
     pub content: Option<Content>,
 }
 
-/// A fault that was injected into the cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct InjectedFault {
     pub name: String,
@@ -222,7 +220,6 @@ pub struct ChaosHistory {
     pub newest: Revision,
 }
 
-/// A line of the history file.
 #[derive(Serialize, Deserialize)]
 enum HistoryLine {
     Operation(RecordedOperation),

@@ -22,16 +22,14 @@ use crate::traffic::TrafficState;
 const SILENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A watch that is open.
 struct OpenWatch {
     events: windlass_testkit::WatchStream,
     watch: RecordedWatch,
 }
 
-/// Next step of a watch.
 enum WatchStep {
     /// An event with this object was received.
-    Told(Value),
+    Event(Value),
     Silence,
     End,
 }
@@ -61,7 +59,7 @@ impl OpenWatch {
             resource: resource.to_owned(),
             from,
             follows,
-            told: Vec::new(),
+            received: Vec::new(),
             end: WatchEnd::Closed,
         };
         let address = client.addresses.for_route(client.via);
@@ -101,21 +99,21 @@ impl OpenWatch {
                 return WatchStep::End;
             }
         };
-        let told = ObservedEvent { at: client.recorder.now(), version: version(object).unwrap(), news };
-        self.watch.told.push(told);
-        WatchStep::Told(event["object"].clone())
+        let received = ObservedEvent { at: client.recorder.now(), version: version(object).unwrap(), news };
+        self.watch.received.push(received);
+        WatchStep::Event(event["object"].clone())
     }
 
     /// Closes the watch and records its events; returns the revision that it reached, `None` after
     /// a 410.
     fn close(self, client: &RecordingClient) -> Option<Revision> {
         let gone = self.watch.end == WatchEnd::Gone;
-        let told = &self.watch.told;
-        let begun = told.iter().any(|told| told.news == WatchEventKind::InitialEnd);
+        let received = &self.watch.received;
+        let begun = received.iter().any(|received| received.news == WatchEventKind::InitialEnd);
         let from = match self.watch.from {
-            WatchStart::Revision(from) => Some(told.last().map_or(from, |told| told.version)),
+            WatchStart::Revision(from) => Some(received.last().map_or(from, |received| received.version)),
             // Until the initial objects are complete, the last version has no meaning.
-            WatchStart::State => told.last().map(|told| told.version).filter(|_| begun),
+            WatchStart::State => received.last().map(|received| received.version).filter(|_| begun),
         };
         client.recorder.with(|history| history.watches.push(self.watch));
         from.filter(|_| !gone)
@@ -144,7 +142,7 @@ impl ContinuousWatcher {
         };
         while !over(self.position) {
             if let Some(mut open) = self.open().await {
-                while let WatchStep::Told(object) = open.next(&self.client, SILENCE).await {
+                while let WatchStep::Event(object) = open.next(&self.client, SILENCE).await {
                     let at = version(&object);
                     self.record_object(&object);
                     if over(at) {
@@ -209,7 +207,7 @@ impl RandomWatcher {
             };
             if let Some(mut open) = OpenWatch::start(&self.client, CONFIG_MAPS, from, false).await {
                 let upto = newest + 20;
-                while let WatchStep::Told(object) = open.next(&self.client, SILENCE / 6).await {
+                while let WatchStep::Event(object) = open.next(&self.client, SILENCE / 6).await {
                     if version(&object).is_some_and(|version| version >= upto) {
                         break;
                     }
@@ -244,7 +242,7 @@ impl CsrApprover {
             };
             loop {
                 match open.next(&self.eyes.client, PAUSE * 4).await {
-                    WatchStep::Told(object) => self.record_request(&object),
+                    WatchStep::Event(object) => self.record_request(&object),
                     WatchStep::Silence => {}
                     WatchStep::End => break,
                 }

@@ -29,8 +29,8 @@ pub fn add_user(kubectl: &Kubectl, name: &str, groups: &[&str]) -> PathBuf {
     }
     let made = windlass(&args, Some(("--data-dir", &place.data())));
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    let told = String::from_utf8(made.stdout).unwrap();
-    assert!(told.contains(&format!(": user {name}, expires ")), "{told}");
+    let reported = String::from_utf8(made.stdout).unwrap();
+    assert!(reported.contains(&format!(": user {name}, expires ")), "{reported}");
     file
 }
 
@@ -84,8 +84,8 @@ fn a_credential_is_replaced_in_place() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     command.args(["user", "add", "bob", "--expires", "90d", "--data-dir"]).arg(place.data());
     let made = command.current_dir(place.path()).output().unwrap();
-    let told = String::from_utf8_lossy(&made.stderr).into_owned();
-    assert!(made.status.success() && told.is_empty(), "{told}");
+    let reported = String::from_utf8_lossy(&made.stderr).into_owned();
+    assert!(made.status.success() && reported.is_empty(), "{reported}");
     admin.with_kubeconfig(place.path().join("bob.kubeconfig")).ok(&[
         "auth",
         "can-i",
@@ -121,11 +121,11 @@ fn kubectl_auth_commands() {
     assert!(refused.contains("cannot impersonate"), "{refused}");
 
     if admin.minor() >= 28 {
-        let told = alice.ok(&["auth", "whoami"]);
-        assert!(told.contains("alice") && told.contains("[dev system:authenticated]"), "{told}");
-        assert!(told.contains("X509SHA256="), "{told}");
-        let told = admin.json(&["auth", "whoami", "--as", "carol", "--as-group", "ops"]);
-        assert_eq!(told["status"]["userInfo"]["username"], "carol");
+        let reported = alice.ok(&["auth", "whoami"]);
+        assert!(reported.contains("alice") && reported.contains("[dev system:authenticated]"), "{reported}");
+        assert!(reported.contains("X509SHA256="), "{reported}");
+        let reported = admin.json(&["auth", "whoami", "--as", "carol", "--as-group", "ops"]);
+        assert_eq!(reported["status"]["userInfo"]["username"], "carol");
     }
 }
 
@@ -155,8 +155,8 @@ fn a_service_account_uses_its_token() {
 
 /// Asserts that the server does not know the user, according to kubectl's message.
 fn unknown(caller: &Kubectl) {
-    let told = caller.fails(&["get", "configmaps"]);
-    assert!(told.contains("Unauthorized") || told.contains("provide credentials"), "{told}");
+    let reported = caller.fails(&["get", "configmaps"]);
+    assert!(reported.contains("Unauthorized") || reported.contains("provide credentials"), "{reported}");
 }
 
 #[test]
@@ -164,8 +164,8 @@ fn reconciling_roles_with_kubectl() {
     let admin = Kubectl::new();
     let manifest = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata:\n  name: reader\nrules:\n\
                     - apiGroups: [\"\"]\n  resources: [configmaps]\n  verbs: [get, list, watch]\n";
-    let told = admin.ok_with(manifest, &["auth", "reconcile", "-f", "-"]);
-    assert!(told.contains("reader reconciled"), "{told}");
+    let reported = admin.ok_with(manifest, &["auth", "reconcile", "-f", "-"]);
+    assert!(reported.contains("reader reconciled"), "{reported}");
     let described = admin.ok(&["describe", "clusterrole", "reader"]);
     assert!(described.contains("configmaps"), "{described}");
     // The administrator's role is aggregated from others.
@@ -194,6 +194,6 @@ fn clients_are_not_mistaken_for_proxies() {
     let clients = place.data().join("pki/client-ca.crt");
     let mut command = place.up_command("127.0.0.1:0");
     let output = command.arg("--requestheader-client-ca-file").arg(&clients).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && told.contains("--requestheader-allowed-names"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && reported.contains("--requestheader-allowed-names"), "{reported}");
 }

@@ -28,7 +28,6 @@ struct CaGeneration {
     until: Option<Instant>,
 }
 
-/// The directory of the CA files.
 struct CaDirectory {
     folder: PathBuf,
     count: usize,
@@ -133,7 +132,6 @@ impl CaDirectory {
         }
     }
 
-    /// Replaces the directory with the files.
     fn replace_folder(&self, certificate: &str, key: &str) {
         let (new, old) = (self.folder.with_extension("new"), self.folder.with_extension("old"));
         let _ = fs::remove_dir_all(&old);

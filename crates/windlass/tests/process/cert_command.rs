@@ -1,7 +1,7 @@
 //! `windlass cert`: certificates of a ledger that the tests write themselves, so that its contents are known.
 
 mod docs_page;
-mod ledger_seed;
+pub mod ledger_seed;
 
 use std::fs;
 use std::process::Output;

@@ -118,8 +118,8 @@ fn the_kinds_explain_themselves() {
         ("clustertrustbundle.spec", "trustBundle"),
         ("podcertificaterequest.spec", "stubPKCS10Request"),
     ] {
-        let told = admin.ok(&["explain", field]);
-        assert!(told.contains(word), "{field}: {told}");
+        let reported = admin.ok(&["explain", field]);
+        assert!(reported.contains(word), "{field}: {reported}");
     }
     let older = ["explain", "podcertificaterequest.spec", "--api-version=certificates.k8s.io/v1beta1"];
     assert!(admin.ok(&older).contains("proofOfPossession"));
@@ -135,6 +135,9 @@ fn a_disabled_feature_is_not_served() {
     let place = TestDataDir::new();
     let gates = "ClusterTrustBundle=false,ClusterTrustBundleProjection=true";
     let output = place.up_command("127.0.0.1:0").args(["--feature-gates", gates]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && told.contains("depends on features that are disabled"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && reported.contains("depends on features that are disabled"),
+        "{reported}"
+    );
 }

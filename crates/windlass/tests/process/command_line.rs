@@ -143,12 +143,12 @@ fn an_occupied_address_is_named() {
         }),
     ] {
         let output = command.output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{told}");
+        let reported = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{reported}");
         let wanted =
             format!("windlass: cannot listen on {address}: the address is in use by another process; ");
-        let last = told.lines().last().unwrap();
-        assert!(last.starts_with(&wanted) && last.ends_with(&format!("with {flag}")), "{told}");
+        let last = reported.lines().last().unwrap();
+        assert!(last.starts_with(&wanted) && last.ends_with(&format!("with {flag}")), "{reported}");
     }
 }
 
@@ -176,11 +176,11 @@ fn the_wrong_server_is_named_with_the_cause() {
         &["controllers", "--leader-elect=false"],
         &["issue", "--signer", "example.com/a", "--cn", "a", "--out", "a"],
     ] {
-        let told = windlass_fails(&admin, &[command, &["--kubeconfig", "wrong"]].concat());
+        let reported = windlass_fails(&admin, &[command, &["--kubeconfig", "wrong"]].concat());
         let words =
             format!("https://{}: the server's certificate is signed by an unknown authority", other.address);
-        let last = told.lines().last().unwrap();
-        assert!(last.contains(&words), "{command:?}: {told}");
+        let last = reported.lines().last().unwrap();
+        assert!(last.contains(&words), "{command:?}: {reported}");
     }
 }
 
@@ -224,8 +224,8 @@ fn a_kubeconfig_that_is_not_written_is_not_announced() {
         command.args(["user", "add", "alice", "--data-dir"]).arg(place.data()).args(args);
         command.current_dir(place.path()).output().unwrap()
     };
-    let told = String::from_utf8(user(&[]).stderr).unwrap();
-    assert!(told.contains("set its URL with --server"), "{told}");
+    let reported = String::from_utf8(user(&[]).stderr).unwrap();
+    assert!(reported.contains("set its URL with --server"), "{reported}");
     let ca = pki("ca.crt");
     let added = user(&["--server", url, "--certificate-authority", ca.to_str().unwrap()]);
     assert!(added.status.success(), "{}", String::from_utf8_lossy(&added.stderr));

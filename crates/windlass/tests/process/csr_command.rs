@@ -37,10 +37,10 @@ fn requests_are_listed_shown_and_decided() {
     assert_eq!(names(&[]), ["bad", "good", "other"]);
     assert_eq!(names(&["--signer", "example.com/people"]), ["bad", "good"]);
 
-    let told = windlass_ok(&admin, &["csr", "approve", "good", "--reason", "Checked"]);
+    let reported = windlass_ok(&admin, &["csr", "approve", "good", "--reason", "Checked"]);
     let object = "certificatesigningrequest.certificates.k8s.io/good";
-    assert!(told.starts_with(&format!("{object} approved: O=dev, CN=fixture-p256 ")), "{told}");
-    assert!(told.contains("from example.com/people for client auth, 60m requested"), "{told}");
+    assert!(reported.starts_with(&format!("{object} approved: O=dev, CN=fixture-p256 ")), "{reported}");
+    assert!(reported.contains("from example.com/people for client auth, 60m requested"), "{reported}");
     assert!(windlass_ok(&admin, &["csr", "approve", "good"]).contains("already approved"));
     assert!(
         windlass_fails(&admin, &["csr", "deny", "good"])
@@ -48,8 +48,8 @@ fn requests_are_listed_shown_and_decided() {
     );
     // A request that cannot be decided does not affect the others.
     let output = windlass(&admin, &["csr", "deny", "good", "none", "bad"]).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("request \"none\" not found") && told.contains("2 of 3"), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(reported.contains("request \"none\" not found") && reported.contains("2 of 3"), "{reported}");
     assert!(!output.status.success());
     assert!(admin.ok(&["get", "csr", "bad"]).contains("Denied"));
     assert_eq!(names(&["--pending"]), ["other"]);
@@ -87,17 +87,17 @@ fn two_concurrent_approvals_both_succeed() {
         let mut command = windlass(&admin, &args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let told = [start(), start()].map(|child| {
+    let reported = [start(), start()].map(|child| {
         thread::spawn(move || {
             let output = child.wait_with_output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             String::from_utf8(output.stdout).unwrap()
         })
     });
-    let told = told.map(|thread| thread.join().unwrap()).concat();
+    let reported = reported.map(|thread| thread.join().unwrap()).concat();
     let (all, already) = (" approved: ", " already approved: ");
-    assert_eq!(told.matches(all).count(), 2 * names.len(), "{told}");
-    assert_eq!(told.matches(already).count(), names.len(), "{told}");
+    assert_eq!(reported.matches(all).count(), 2 * names.len(), "{reported}");
+    assert_eq!(reported.matches(already).count(), names.len(), "{reported}");
 }
 
 #[test]
@@ -121,9 +121,12 @@ fn errors_take_one_line() {
             let mut child = windlass(&admin, &[command, &["--kubeconfig", file]].concat());
             let mut child = child.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
             let status = wait(&mut child, PATIENCE).expect("it gives up");
-            let told = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
-            assert_eq!(status.code(), Some(1), "{told}");
-            assert!(told.lines().count() == 1 && told.contains(words), "{file} {command:?}: {told}");
+            let reported = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+            assert_eq!(status.code(), Some(1), "{reported}");
+            assert!(
+                reported.lines().count() == 1 && reported.contains(words),
+                "{file} {command:?}: {reported}"
+            );
         }
         assert!(!place.join("a").exists(), "{file}");
     }

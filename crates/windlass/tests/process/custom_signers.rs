@@ -128,8 +128,8 @@ fn an_invalid_ca_does_not_keep_the_server_from_starting() {
     request("a.b/old");
     let wait = ["wait", "--for=condition=windlass.dev/SigningDelayed", "csr/old", "--timeout=30s"];
     admin.ok(&wait);
-    let told = admin.ok(&["get", "csr", "old", "-o", "yaml"]);
-    assert!(told.contains("SignerUnavailable") && told.contains("it expired at"), "{told}");
+    let message = admin.ok(&["get", "csr", "old", "-o", "yaml"]);
+    assert!(message.contains("SignerUnavailable") && message.contains("it expired at"), "{message}");
     let metrics = admin.ok(&["get", "--raw", "/metrics"]);
     for (signer, problem) in [
         ("a.b/old", 1),

@@ -15,7 +15,6 @@ use windlass_testkit::MAPS as CONFIG_MAPS;
 
 use crate::server::{PATIENCE, TestDataDir, TestServer, long};
 
-/// Outcomes of a round of writes.
 #[derive(Default)]
 struct WriteOutcomes {
     acknowledged: BTreeSet<String>,

@@ -164,8 +164,8 @@ fn a_client_certificate_logs_in() {
 
     // Renewed in place with a new key; the kubeconfig refers to the files and still works.
     let before = set(&dir);
-    let told = windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
-    assert!(told.contains("O=dev, CN=alice, expires ") && told.contains("request: "), "{told}");
+    let reported = windlass_ok(&admin, &["issue", "--renew", "--approve", "--out", "alice", "-o", "wide"]);
+    assert!(reported.contains("O=dev, CN=alice, expires ") && reported.contains("request: "), "{reported}");
     let after = set(&dir);
     assert_ne!(before["tls.key"], after["tls.key"]);
     assert_eq!(before["issue.json"], after["issue.json"]);
@@ -179,7 +179,8 @@ fn a_client_certificate_logs_in() {
 #[test]
 fn every_kind_of_key_is_certified() {
     let admin = Kubectl::new();
-    for (flag, told) in [("ecdsa-p384", "ECDSA P-384"), ("rsa-3072", "RSA 3072"), ("ed25519", "Ed25519")] {
+    for (flag, reported) in [("ecdsa-p384", "ECDSA P-384"), ("rsa-3072", "RSA 3072"), ("ed25519", "Ed25519")]
+    {
         let args = [
             "issue",
             "--signer",
@@ -201,7 +202,7 @@ fn every_kind_of_key_is_certified() {
             "json",
         ];
         let made: Value = serde_json::from_str(&windlass_ok(&admin, &args)).unwrap();
-        assert_eq!((&made["key"], &made["ipAddresses"][0]), (&told.into(), &"192.0.2.1".into()));
+        assert_eq!((&made["key"], &made["ipAddresses"][0]), (&reported.into(), &"192.0.2.1".into()));
         assert_eq!(certificate(&path(&admin, flag)).alt_names().dns_names, ["n1"]);
     }
 }
@@ -476,9 +477,12 @@ fn missing_approval_permission_is_reported_while_waiting() {
 
     // Without permission to watch, the command polls.
     let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["one"]].concat());
-    let told = waiting.wait_for_line("missing permission to");
+    let reported = waiting.wait_for_line("missing permission to");
     let both = format!("\"update certificatesigningrequests/approval\" and \"approve signers {CLIENT}\"");
-    assert!(told.contains(&both) && told.contains("leaving it for an authorized approver"), "{told}");
+    assert!(
+        reported.contains(&both) && reported.contains("leaving it for an authorized approver"),
+        "{reported}"
+    );
     let name = waiting.request();
     admin.ok(&["certificate", "approve", &name]);
     let (good, said) = waiting.end();
@@ -495,8 +499,8 @@ fn missing_approval_permission_is_reported_while_waiting() {
     admin.ok(&role);
     admin.ok(&["create", "clusterrolebinding", "half", "--clusterrole=half", "--user=alice"]);
     let mut waiting = PendingIssue::start(&alice, &[&issue[..], &["two"]].concat());
-    let told = waiting.wait_for_line("missing permission to");
-    assert!(told.contains(&format!("permission to \"approve signers {CLIENT}\" (")), "{told}");
+    let reported = waiting.wait_for_line("missing permission to");
+    assert!(reported.contains(&format!("permission to \"approve signers {CLIENT}\" (")), "{reported}");
     let name = waiting.request();
     let refused = windlass_fails(&alice, &["csr", "approve", &name]);
     assert!(refused.contains("not permitted to approve requests with signerName"), "{refused}");

@@ -137,16 +137,16 @@ async fn reflector_keeps_a_copy() {
     let api: Api<Secret> = Api::default_namespaced(kube_client(&server).await);
     let (reader, writer) = reflector::store();
     let stream = reflector(writer, watcher(api.clone(), watcher::Config::default()));
-    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
     let running = tokio::spawn(stream.touched_objects().for_each(move |touched| {
-        let _ = tell.send(touched.unwrap().name_any());
+        let _ = sender.send(touched.unwrap().name_any());
         std::future::ready(())
     }));
     timeout(PATIENCE, reader.wait_until_ready()).await.expect("an empty list is a list").unwrap();
     let made: Secret =
         serde_json::from_value(json!({"metadata": {"name": "a"}, "stringData": {"k": "v"}})).unwrap();
     let made = api.create(&PostParams::default(), &made).await.unwrap();
-    let mut touched = async || timeout(PATIENCE, told.recv()).await.expect("an event");
+    let mut touched = async || timeout(PATIENCE, receiver.recv()).await.expect("an event");
     assert_eq!(touched().await.as_deref(), Some("a"));
     let key = reflector::ObjectRef::from_obj(&made);
     // The stored object was read back, with stringData merged into data.

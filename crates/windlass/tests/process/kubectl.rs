@@ -222,9 +222,9 @@ fn strict_validation_names_the_unknown_field() {
 fn describe() {
     let kubectl = Kubectl::new();
     kubectl.ok(&["create", "configmap", "told", "--from-literal=hello=world"]);
-    let told = kubectl.ok(&["describe", "configmap", "told"]);
+    let reported = kubectl.ok(&["describe", "configmap", "told"]);
     for part in ["Name:         told", "Namespace:    default", "hello:\n----\nworld"] {
-        assert!(told.contains(part), "{part:?} in\n{told}");
+        assert!(reported.contains(part), "{part:?} in\n{reported}");
     }
     let namespace = kubectl.ok(&["describe", "namespace", "default"]);
     assert!(namespace.contains("Status:       Active"), "{namespace}");

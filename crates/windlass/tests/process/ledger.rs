@@ -48,6 +48,7 @@ async fn kills_leave_no_certificate_without_a_record() {
     for serial in &received {
         assert_eq!(recorded.get(serial), Some(&1), "{serial}");
     }
+    println!("{rounds} kills, {} certificates received, {} records", received.len(), recorded.len());
 }
 
 /// Requests certificates one after the other until the connection breaks; returns the serial numbers of those received.
@@ -97,8 +98,12 @@ async fn request_certificate(
 }
 
 fn serial_of(request: &Value) -> Option<SerialNumber> {
-    let pem = STANDARD.decode(request["status"]["certificate"].as_str()?).unwrap();
-    Some(SerialNumber::from_bytes(Certificate::from_pem(&pem).unwrap().serial()).unwrap())
+    Some(certificate_serial(&STANDARD.decode(request["status"]["certificate"].as_str()?).unwrap()))
+}
+
+/// Returns the serial number of a certificate in PEM.
+pub fn certificate_serial(pem: &[u8]) -> SerialNumber {
+    SerialNumber::from_bytes(Certificate::from_pem(pem).unwrap().serial()).unwrap()
 }
 
 async fn issued_serials(http: &HttpClient) -> Vec<SerialNumber> {
@@ -108,7 +113,7 @@ async fn issued_serials(http: &HttpClient) -> Vec<SerialNumber> {
 }
 
 /// Verifies the chains and counts the records of every serial number.
-async fn recorded_serials(http: &HttpClient) -> BTreeMap<SerialNumber, usize> {
+pub async fn recorded_serials(http: &HttpClient) -> BTreeMap<SerialNumber, usize> {
     let (status, list) = http.request(Method::GET, SEGMENTS, Value::Null).await;
     assert_eq!(status, 200, "{list}");
     let segments: Vec<StoredSegment> = list["items"].as_array().unwrap().iter().map(stored_segment).collect();

@@ -7,11 +7,13 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, fixtures included")]
 
 mod access;
+mod alerts;
 mod audit;
 mod bad_input;
 mod bundle_command;
 mod bundles;
 mod ca_replacement;
+mod ca_sources;
 mod canary;
 mod cert_command;
 mod certificates;
@@ -40,6 +42,8 @@ mod python;
 mod reload;
 mod replicas;
 mod request_backlog;
+mod revocation;
+mod rotate_command;
 mod server;
 mod signer_command;
 mod signing;
@@ -50,4 +54,5 @@ mod trust_command;
 mod trust_docs;
 mod unread_responses;
 mod unscheduled_pods;
+mod upgrade;
 mod volumes;

@@ -497,6 +497,15 @@ fn a_stopped_agent_is_detected_and_recovers() {
     ready("True");
     let conditions = admin.json(&["get", "node", "n1"])["status"]["conditions"].clone();
     assert_eq!(conditions.as_array().unwrap().len(), 1, "{conditions}");
+
+    // The agent corrects its condition although its heartbeats never stopped: a controller may mark a node as lost late.
+    let mut marked = admin.json(&["get", "node", "n1"]);
+    marked["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    marked["status"]["conditions"][0]["status"] = "Unknown".into();
+    admin.ok_with(&marked.to_string(), &["replace", "--raw", "/api/v1/nodes/n1/status", "-f", "-"]);
+    ready("True");
+    admin.ok(&["delete", "node", "n1"]);
+    wait_until_ready(&admin);
     node.stop();
 }
 

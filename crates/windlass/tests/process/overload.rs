@@ -85,17 +85,17 @@ async fn too_many_requests_cost_little_and_starve_no_user() {
 
     rounds.sort_by(|a, b| a.0.total_cmp(&b.0));
     let kept = rounds[ROUNDS / 2].0;
-    let told = format!(
+    let reported = format!(
         "{rounds:.2?} requests a second at ease and overloaded, {refused} refused; {checks} health \
          checks, at most {slowest_check:?}; {renewals} renewals, at most {slowest_renewal:?}"
     );
-    eprintln!("{told}");
-    assert_eq!(seen.wrong.load(Ordering::Relaxed), 0, "{told}");
-    assert!(refused > 0, "it was no overload: {told}");
-    assert!(kept >= 0.7, "{told}");
-    assert!(slowest_check <= Duration::from_secs(1), "{told}");
-    assert!(slowest_renewal <= Duration::from_secs(2), "{told}");
-    assert!(checks > 20 && renewals > 20, "{told}");
+    eprintln!("{reported}");
+    assert_eq!(seen.wrong.load(Ordering::Relaxed), 0, "{reported}");
+    assert!(refused > 0, "it was no overload: {reported}");
+    assert!(kept >= 0.7, "{reported}");
+    assert!(slowest_check <= Duration::from_secs(1), "{reported}");
+    assert!(slowest_renewal <= Duration::from_secs(2), "{reported}");
+    assert!(checks > 20 && renewals > 20, "{reported}");
 }
 
 /// Starts a server with low limits and several users.

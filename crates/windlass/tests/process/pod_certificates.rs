@@ -91,8 +91,8 @@ fn windlass_issue_works_with_a_custom_signer() {
     let issue = ["issue", "--signer", "example.com/server-tls", "--dns", "web.example.com"];
     let place = ["--out", "tls", "--kubeconfig", kubeconfig.to_str().unwrap()];
     let windlass = env!("CARGO_BIN_EXE_windlass");
-    let told = run_ok(windlass, &[&issue[..], &place[..]].concat(), folder);
-    assert!(told.contains("tls.crt: DNS:web.example.com, expires "), "{told}");
+    let reported = run_ok(windlass, &[&issue[..], &place[..]].concat(), folder);
+    assert!(reported.contains("tls.crt: DNS:web.example.com, expires "), "{reported}");
     let verified = run_ok("openssl", &["verify", "-CAfile", "tls/ca.crt", "tls/tls.crt"], folder);
     assert_eq!(verified, "tls/tls.crt: OK\n");
     let before = fs::read(folder.join("tls/tls.crt")).unwrap();

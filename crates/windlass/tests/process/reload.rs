@@ -10,11 +10,8 @@ use hyper::Method;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use notify::{RecursiveMode, Watcher as _};
 use serde_json::Value;
-use windlass_pki::{
-    AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-    issue, pem,
-};
-use windlass_testkit::retry_async;
+use windlass_pki::{AltName, CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, issue, pem};
+use windlass_testkit::{leaf_template, retry_async};
 
 use crate::server::{PATIENCE, TestServer};
 
@@ -129,12 +126,8 @@ fn issue_server_certificate(pki: &std::path::Path) -> (Vec<u8>, PrivateKey) {
     let ca = CertificateAuthority::from_pem(&read("ca.crt"), &read("ca.key")).unwrap();
     let key = PrivateKey::generate().unwrap();
     let leaf = LeafTemplate {
-        subject: Subject::new("another", &[]).unwrap(),
         alt_names: vec![AltName::Ip("127.0.0.1".parse().unwrap())],
-        purposes: vec![KeyPurpose::ServerAuth],
-        validity: ca.certificate().validity(),
-        public_key: key.public_key(),
-        serial: Serial::random(&SystemRandom::new()).unwrap(),
+        ..leaf_template("another", &[KeyPurpose::ServerAuth], ca.certificate().validity(), &key)
     };
     (issue(&ca, &leaf).unwrap(), key)
 }

@@ -6,6 +6,8 @@ mod docs_page;
 mod external_address;
 mod identity;
 mod leader_election;
+mod ledger_records;
 mod outage;
+mod revocation;
 mod rolling_restart;
 mod shared_etcd;

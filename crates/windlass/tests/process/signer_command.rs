@@ -15,8 +15,7 @@ use crate::issue::{windlass, windlass_fails, windlass_ok};
 use crate::kubectl::Kubectl;
 use crate::server::TestDataDir;
 
-const SIGNERS: &str = "\
-apiVersion: windlass.dev/v1
+const SIGNERS: &str = "apiVersion: windlass.dev/v1
 kind: Signers
 signers:
 - name: example.com/server-tls
@@ -127,13 +126,13 @@ fn signers_are_listed_and_shown() {
         assert_eq!(json(&show("json")), yaml);
         assert!(show("wide").contains("SHA-256 "));
     }
-    let told = windlass_fails(&admin, &["signer", "show", "example.com/x", "--data-dir", "data"]);
-    assert!(told.contains("signer \"example.com/x\" not found") && told.contains(TLS), "{told}");
+    let reported = windlass_fails(&admin, &["signer", "show", "example.com/x", "--data-dir", "data"]);
+    assert!(reported.contains("signer \"example.com/x\" not found") && reported.contains(TLS), "{reported}");
 
     // Without permission to list, the result is not healthy.
     let somebody = admin.with_kubeconfig(add_user(&admin, "bob", &[]));
     let (code, found) = check(&somebody, &[]);
-    assert_eq!((code, &found["errors"]), (Some(1), &3.into()), "{found:#}");
+    assert_eq!((code, &found["errors"]), (Some(1), &4.into()), "{found:#}");
     let list = windlass_ok(&somebody, &["signer", "list", "--data-dir", "data"]);
     let line = list.lines().find(|line| line.starts_with(TLS)).unwrap();
     let words = line.split_whitespace().skip(3).collect::<Vec<_>>();
@@ -142,8 +141,36 @@ fn signers_are_listed_and_shown() {
     // An unknown signer is not an error while its requests are not approved.
     let (code, found) = check(&admin, &[]);
     assert_eq!((code, &found["warnings"]), (Some(0), &1.into()), "{found:#}");
-    let told = found["findings"][0]["message"].as_str().unwrap();
-    assert!(told.ends_with("unknown signer"), "{told}");
+    let reported = found["findings"][0]["message"].as_str().unwrap();
+    assert!(reported.ends_with("unknown signer"), "{reported}");
+}
+
+#[test]
+fn signer_objects_are_listed_shown_and_checked() {
+    const OBJECT: &str = "\
+        apiVersion: windlass.dev/v1alpha1\nkind: Signer\nmetadata: {name: objects}\nspec:\n  \
+        signerName: example.com/objects\n  ca: {selfSigned: {}}\n  publish: {}\n  \
+        requests: {commonNames: ['*'], usages: [client auth], maxDuration: 24h}\n";
+    let admin = Kubectl::with_server(TestDataDir::new().start());
+    admin.ok_with(OBJECT, &["create", "-f", "-"]);
+    wait_until_healthy(&admin);
+    let list = windlass_ok(&admin, &["signer", "list", "--data-dir", "data"]);
+    let line = list.lines().find(|line| line.starts_with("example.com/objects ")).unwrap();
+    let words = line.split_whitespace().collect::<Vec<_>>();
+    assert_eq!((words[1], words[7]), ("custom", "example.com:objects:anchors"), "{list}");
+    let shown = windlass_ok(&admin, &["signer", "show", "example.com/objects", "-o", "wide"]);
+    for part in ["common names: *", "Active: CN=example.com/objects, id "] {
+        assert!(shown.contains(part), "{part} in {shown}");
+    }
+
+    // The server accepts the pattern, and the controllers reject it.
+    admin.ok_with(&OBJECT.replace("['*']", "['a*b']"), &["apply", "-f", "-"]);
+    let message = retry(|| {
+        let (code, found) = check(&admin, &[]);
+        let message = found["findings"][0]["message"].as_str().unwrap_or_default().to_owned();
+        if code == Some(1) { Ok(message) } else { Err(format!("{found:#}")) }
+    });
+    assert!(message.starts_with("Signer objects: InvalidSpec: spec.requests.commonNames[0]: "), "{message}");
 }
 
 /// Returns a request for a signer that does not exist.
@@ -163,9 +190,9 @@ fn check_reports_problems() {
     let admin = Kubectl::with_server(place.start_with(["--feature-gates", "PodCertificateRequest=false"]));
     let data = admin.server.place().data();
     let output = windlass(&admin, &["signer", "list", "--data-dir", "data"]).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
+    let reported = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success());
-    assert!(told.contains("the server does not serve PodCertificateRequests; skipped"), "{told}");
+    assert!(reported.contains("the server does not serve PodCertificateRequests; skipped"), "{reported}");
 
     let files_only = |words: &str| {
         let (code, found) = check(&admin, &["--files-only"]);
@@ -187,25 +214,28 @@ fn check_reports_problems() {
     let good = fs::read_to_string(data.join("tls/ca.crt")).unwrap();
     fs::write(data.join("tls/ca.crt"), &good[..good.len() / 2]).unwrap();
     let output = windlass(&admin, &["signer", "check", "--data-dir", "data"]).output().unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    let line = told.lines().find(|line| line.starts_with("error    example.com/server-tls: "));
-    assert!(line.unwrap_or_default().contains("data/tls/ca.crt"), "{told}");
+    let reported = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{reported}");
+    let line = reported.lines().find(|line| line.starts_with("error    example.com/server-tls: "));
+    assert!(line.unwrap_or_default().contains("data/tls/ca.crt"), "{reported}");
 
     // The server signs with and publishes another CA than the one in the file.
     fs::write(data.join("tls/ca.crt"), fs::read(data.join("pki/ca.crt")).unwrap()).unwrap();
     fs::write(data.join("tls/ca.key"), fs::read(data.join("pki/client-ca.key")).unwrap()).unwrap();
     let (_, found) = check(&admin, &[]);
-    let told = found["findings"][0]["message"].as_str().unwrap();
-    assert!(told.ends_with("the private key does not belong to the certificate"), "{told}");
+    let reported = found["findings"][0]["message"].as_str().unwrap();
+    assert!(reported.ends_with("the private key does not belong to the certificate"), "{reported}");
 
     put(&data.join("signers.yaml"), &SIGNERS.replace("maxDuration: 24h", "maxDuration: 24"));
     let (code, found) = check(&admin, &["--files-only"]);
-    let told = found["findings"][0]["message"].as_str().unwrap();
-    assert!(told.contains("signers.yaml:9:18: signers[0].requests.maxDuration: "), "{told}");
+    let reported = found["findings"][0]["message"].as_str().unwrap();
+    assert!(reported.contains("signers.yaml:9:18: signers[0].requests.maxDuration: "), "{reported}");
     assert_eq!(code, Some(1));
-    let told = windlass_fails(&admin, &["signer", "list", "--data-dir", "data"]);
-    assert!(told.contains("signers.yaml:9:18: ") && told.contains("signers.yaml:13:70: "), "{told}");
+    let reported = windlass_fails(&admin, &["signer", "list", "--data-dir", "data"]);
+    assert!(
+        reported.contains("signers.yaml:9:18: ") && reported.contains("signers.yaml:13:70: "),
+        "{reported}"
+    );
     // Built-in signers need no file.
     windlass_ok(&admin, &["signer", "show", "kubernetes.io/legacy-unknown", "--data-dir", "data"]);
 }
@@ -224,14 +254,17 @@ fn files_are_checked_without_a_server() {
     let messages = messages.map(|finding| finding["message"].as_str().unwrap()).collect::<Vec<_>>();
     assert!(messages[0].ends_with("tls/ca.key is empty"), "{messages:?}");
     assert!(messages[1] == "https://127.0.0.1:1: connection refused", "{messages:?}");
-    let told = windlass_fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
-    assert!(told.contains("https://127.0.0.1:1: connection refused") && told.lines().count() == 1, "{told}");
+    let reported = windlass_fails(&admin, &["signer", "list", "--kubeconfig", "dead", "--data-dir", "data"]);
+    assert!(
+        reported.contains("https://127.0.0.1:1: connection refused") && reported.lines().count() == 1,
+        "{reported}"
+    );
 
     // No server is configured, and none is contacted.
     let mut command = windlass(&admin, &["signer", "list", "--data-dir", "data"]);
     let home = admin.server.place().path();
     let output = command.env_remove("KUBECONFIG").env("HOME", home).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success() && told.contains("no server checked: "), "{told}");
+    let reported = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && reported.contains("no server checked: "), "{reported}");
     assert!(String::from_utf8(output.stdout).unwrap().contains(TLS));
 }

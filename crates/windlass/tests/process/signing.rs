@@ -153,7 +153,6 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Returns the condition of this type.
 fn condition<'a>(request: &'a Value, kind: &str) -> Option<&'a Value> {
     request["status"]["conditions"].as_array()?.iter().find(|each| each["type"] == kind)
 }
@@ -179,9 +178,9 @@ fn a_person_gets_a_certificate_and_uses_it() {
 
     let alice = asked.login(&admin);
     if alice.minor() >= 28 {
-        let told = alice.json(&["auth", "whoami"]);
-        assert_eq!(told["status"]["userInfo"]["username"], "alice", "{told}");
-        let groups = &told["status"]["userInfo"]["groups"];
+        let reported = alice.json(&["auth", "whoami"]);
+        assert_eq!(reported["status"]["userInfo"]["username"], "alice", "{reported}");
+        let groups = &reported["status"]["userInfo"]["groups"];
         assert_eq!(groups, &serde_json::json!(["dev", "system:authenticated"]));
     }
     let refused = alice.fails(&["get", "configmaps"]);
@@ -364,9 +363,9 @@ fn a_node_cannot_impersonate_the_api_server() {
 fn mismatch_is_reported(admin: &Kubectl, asked: &OpensslRequest) {
     let delayed = "windlass.dev/ApprovalDelayed";
     let request = asked.wait_for_request(admin, "put off", |request| condition(request, delayed).is_some());
-    let told = condition(&request, delayed).unwrap();
-    assert_eq!(told["reason"], "AddressMismatch");
-    assert!(told["message"].as_str().unwrap().contains("\"elsewhere.example\""), "{told}");
+    let reported = condition(&request, delayed).unwrap();
+    assert_eq!(reported["reason"], "AddressMismatch");
+    assert!(reported["message"].as_str().unwrap().contains("\"elsewhere.example\""), "{reported}");
     assert!(condition(&request, "Denied").is_none() && condition(&request, "Approved").is_none());
     assert!(admin.ok(&["get", "csr", &asked.name]).contains("Pending"));
     wait_for("no event", || {

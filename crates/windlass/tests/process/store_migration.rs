@@ -62,7 +62,6 @@ fn traced(command: &Command, calls: &str, fault: &str, file: Option<&Path>) -> C
     traced
 }
 
-/// Returns the digest in the output.
 fn digest(said: &str) -> String {
     said.lines().find_map(|line| line.trim().strip_prefix("digest ")).unwrap().to_owned()
 }

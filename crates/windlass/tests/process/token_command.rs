@@ -40,7 +40,6 @@ async fn self_review_status(who: &Kubectl, token: &str) -> u16 {
     status
 }
 
-/// Issues a node certificate with a kubeconfig.
 fn issue_node_certificate(who: &Kubectl, node: &str, out: &str) -> PathBuf {
     let file = format!("{out}.kubeconfig");
     let args = [

@@ -35,11 +35,18 @@ pub type IssuedByRequest = HashMap<String, Vec<ObservedCertificate>>;
 impl IssuanceTraffic {
     /// Starts this many clients that send requests of nodes, each with a pause between requests.
     pub fn start(http: &HttpClient, clients: usize, pause: Duration) -> IssuanceTraffic {
+        IssuanceTraffic::start_at(std::slice::from_ref(http), clients, pause)
+    }
+
+    /// As [`IssuanceTraffic::start`], with the clients in turn at each of the servers, and a watch at each.
+    pub fn start_at(servers: &[HttpClient], clients: usize, pause: Duration) -> IssuanceTraffic {
         let (seen, stop) = (Arc::<Mutex<IssuedByRequest>>::default(), Arc::<AtomicBool>::default());
         let mut watching = JoinSet::new();
-        watching.spawn(watch(http.clone(), seen.clone()));
+        for http in servers {
+            watching.spawn(watch(http.clone(), seen.clone()));
+        }
         let mut asking = JoinSet::new();
-        for client in 0..clients {
+        for (client, http) in (0..clients).zip(servers.iter().cycle()) {
             asking.spawn(create_requests(http.clone(), client, pause, stop.clone()));
         }
         IssuanceTraffic { seen, stop, asking, watching }

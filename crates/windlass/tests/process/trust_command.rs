@@ -35,7 +35,6 @@ fn bundle(name: &str, anchors: &str) -> String {
     .to_string()
 }
 
-/// Returns the report of a node with a bundle in one volume.
 fn report(node: &str, bundle: &str, generation: i64, digest: &str) -> Value {
     let carried = json!([{"name": bundle, "generation": generation, "digest": digest}]);
     json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "NodeTrust", "metadata": {"name": node},
@@ -110,8 +109,8 @@ fn it_says_which_nodes_have_a_bundle_and_waits_for_them() {
     // The wait ends when the other node has it.
     let args = ["trust", "status", "roots", "--wait"];
     let mut waiting = spawn_quiet(&admin, &args);
-    let told = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
-    assert_eq!(told, "windlass: waiting: 1 of 2 nodes have it; 1 node lacks it");
+    let message = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
+    assert_eq!(message, "windlass: waiting: 1 of 2 nodes have it; 1 node lacks it");
     apply(&report("n2", "roots", 2, &digest(&new)).to_string());
     assert!(wait(&mut waiting, PATIENCE).is_some_and(|status| status.success()));
 }
@@ -205,8 +204,8 @@ fn it_lists_nodes_that_still_have_a_deleted_bundle() {
 
     let args = ["trust", "status", "roots", "--gone", "--wait"];
     let mut waiting = spawn_quiet(&admin, &args);
-    let told = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
-    assert_eq!(told, "windlass: waiting: 1 node still has roots");
+    let message = lines(waiting.stderr.take().unwrap()).recv_timeout(PATIENCE).unwrap();
+    assert_eq!(message, "windlass: waiting: 1 node still has roots");
     admin.ok(&["delete", "nodetrust", "n1"]);
     assert!(wait(&mut waiting, PATIENCE).is_some_and(|status| status.success()));
     trust_status(&admin, 0, &["roots", "--gone"]);

@@ -38,7 +38,6 @@ pub fn shell(script: &str, place: &Path, programs: &Path) -> Command {
     command
 }
 
-/// Returns the code blocks of a page in a language.
 pub fn code_blocks(page: &'static str, language: &str) -> Vec<&'static str> {
     let mark = format!("\n```{language}\n");
     page.split(mark.as_str()).skip(1).map(|rest| rest.split_once("```").unwrap().0).collect()

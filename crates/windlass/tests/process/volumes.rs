@@ -7,4 +7,6 @@ mod gates;
 mod host_projections;
 mod lifecycle;
 mod metrics;
+mod revocation_lists;
+mod trust_reads;
 pub mod volume_fixture;

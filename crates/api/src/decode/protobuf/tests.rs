@@ -3,8 +3,7 @@ use serde_json::json;
 
 use super::*;
 
-const TABLE: &str = "\
-package p
+const TABLE: &str = "package p
 type Thing
   1 name string always
   2 count int32 given

@@ -259,8 +259,7 @@ fn a_manifest_reads_as_people_write_it() {
         "kind": "A", "apiVersion": "v1", "metadata": {"name": "n", "labels": {}},
         "spec": {"list": [{"b": "1", "a": true}], "pem": "-----BEGIN X-----\nAA==\n-----END X-----\n"},
     });
-    let text = "\
-apiVersion: v1
+    let text = "apiVersion: v1
 kind: A
 metadata:
   labels: {}

@@ -1,7 +1,6 @@
 use super::*;
 
-const TABLE: &str = "\
-package a.b
+const TABLE: &str = "package a.b
 import x c.d
 type One | The first.
   1 name string always required default=\"\" | A name.
@@ -27,8 +26,7 @@ fn a_table_becomes_types() {
 
 #[test]
 fn inlined_fields_are_flattened_and_keep_their_message() {
-    let text = "\
-package p
+    let text = "package p
 type Outer
   1 base Base inline
   2 key string always
@@ -103,8 +101,7 @@ fn the_built_in_tables_agree_with_themselves() {
 
 #[test]
 fn limits_rules_and_columns_are_read() {
-    let text = "\
-package p
+    let text = "package p
 type T atomic minProperties=1 | A type.
   2 names []string given min=1 max=3 item.max=9 | Names.
   1 digest string given format=sha256

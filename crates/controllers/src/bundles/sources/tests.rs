@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::bundles::fixtures::{self, ED25519, P256, RSA};
 
-/// Objects in the trust namespace.
 #[derive(Default)]
 struct TrustNamespaceFixture {
     config_maps: BTreeMap<String, Arc<SourceObject>>,
@@ -349,8 +348,7 @@ fn trust_bundles_are_read() {
     assert_eq!(objects.summarize_sources(signer(Value::Null)), NOTHING);
     assert_eq!(
         objects.summarize_sources(json!([{"clusterTrustBundle": {"name": "none"}}])),
-        "? failed to get ClusterTrustBundle none: clustertrustbundles.certificates.k8s.io \"none\" \
-         not found"
+        "? failed to get ClusterTrustBundle none: clustertrustbundles.certificates.k8s.io \"none\" not found"
     );
     let bundle = fixtures::bundle(json!([{"clusterTrustBundle": {"name": "plain"}}]), Value::Null);
     let none = TrustNamespaceFixture::default();

@@ -109,7 +109,7 @@ fn reasons_and_messages_are_trust_managers() {
         ),
     ];
     for (outcome, (status, reason, message, retry)) in table {
-        let told = report(&bundle(), outcome, &sources(None), fixtures::now());
+        let reported = report(&bundle(), outcome, &sources(None), fixtures::now());
         let want = BundleCondition {
             kind: "Synced".to_owned(),
             status: status.to_owned(),
@@ -118,11 +118,11 @@ fn reasons_and_messages_are_trust_managers() {
             last_transition_time: "2026-06-01T00:00:00Z".to_owned(),
             observed_generation: Some(2),
         };
-        assert_eq!(told.status.unwrap().conditions, [want]);
-        let event = told.event.unwrap();
+        assert_eq!(reported.status.unwrap().conditions, [want]);
+        let event = reported.event.unwrap();
         let warning = status == "False";
         assert_eq!((event.reason.as_str(), event.note.as_str()), (reason, message));
-        assert_eq!((event.warning, told.retry), (warning, retry), "{reason}");
+        assert_eq!((event.warning, reported.retry), (warning, retry), "{reason}");
         assert_eq!(event.action, if warning { "SyncFailed" } else { "Synced" });
     }
 }
@@ -163,8 +163,8 @@ fn a_failure_leaves_what_the_targets_hold() {
     bundle.status = report(&bundle, good, &sources(None), fixtures::now()).status;
     let later = fixtures::now() + Duration::HOUR;
     let missing = SourceError::NotFound("gone".into());
-    let told = report(&bundle, SyncOutcome::Source(&missing), &sources(Some("gone")), later);
-    let status = told.status.unwrap();
+    let reported = report(&bundle, SyncOutcome::Source(&missing), &sources(Some("gone")), later);
+    let status = reported.status.unwrap();
     assert_eq!(status.default_ca_version.as_deref(), Some("pkg-1-00"));
     assert_eq!(
         (status.certificates, status.earliest_expiry.as_deref()),
@@ -211,13 +211,13 @@ fn a_status_is_one_that_the_schema_takes() {
 fn many_failures_are_summarized() {
     let harvest = harvest();
     let failures: Vec<_> = (0..2000).map(|n| failure(TargetKind::ConfigMap, &format!("ns-{n:04}"))).collect();
-    let told = report(&bundle(), SyncOutcome::Targets(&harvest, &failures), &[], fixtures::now());
-    let message = told.event.unwrap().note;
+    let reported = report(&bundle(), SyncOutcome::Targets(&harvest, &failures), &[], fixtures::now());
+    let message = reported.event.unwrap().note;
     assert!(message.contains("(and 1999 more: ConfigMap in namespace \"ns-0001\""), "{message}");
     assert!(message.ends_with(", …)") && message.len() < 1024, "{message}");
     let long = SourceError::Build("ä".repeat(40_000));
-    let told = report(&bundle(), SyncOutcome::Source(&long), &[], fixtures::now());
-    assert_eq!(told.status.unwrap().conditions[0].message.chars().count(), MAX_MESSAGE_CHARS);
+    let reported = report(&bundle(), SyncOutcome::Source(&long), &[], fixtures::now());
+    assert_eq!(reported.status.unwrap().conditions[0].message.chars().count(), MAX_MESSAGE_CHARS);
 }
 
 #[test]
@@ -233,8 +233,8 @@ fn other_failures_are_events_only() {
             ("ConfigMapListError", "Failed to list configmaps: x"),
         ),
     ];
-    for (trouble, (reason, note)) in table {
-        let event = trouble.event();
+    for (blocker, (reason, note)) in table {
+        let event = blocker.event();
         assert_eq!((event.reason.as_str(), event.note.as_str()), (reason, note));
         assert!(event.warning);
     }

@@ -73,6 +73,11 @@ impl SecretCa {
         })
     }
 
+    /// Parses the authority that a rotation has replaced.
+    pub(super) fn parse_previous(&self, secret: &Secret) -> Option<SigningCa> {
+        self.parse_slot(secret, PREVIOUS)
+    }
+
     /// Parses an authority that does not sign. One that cannot be parsed does not exist.
     fn parse_slot(&self, secret: &Secret, slot: (&str, &str)) -> Option<SigningCa> {
         let data = secret.data.as_ref()?;

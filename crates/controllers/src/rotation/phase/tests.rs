@@ -53,7 +53,8 @@ fn observation(position: AuthorityPosition, main: BundleObservation) -> Rotation
 }
 
 fn outstanding(observed: RotationObservation, old: u64, new: u64) -> RotationObservation {
-    let count = |outstanding| LeafCount { outstanding, latest_expiry: Some(NOW + Duration::from_secs(60)) };
+    let latest_expiry = Some(NOW + Duration::from_secs(60));
+    let count = |outstanding| LeafCount { issued: outstanding, outstanding, latest_expiry };
     RotationObservation { leaves: Some(LeafObservation { old: count(old), new: count(new) }), ..observed }
 }
 

@@ -1,4 +1,4 @@
-//! The sections `limits`, `intermediates` and `crl`.
+//! The sections `limits` and `intermediates`.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use windlass_runtime::config::{ConfigField, ConfigResult};
 use super::parse_signer_name;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const MINUTE: Duration = Duration::from_secs(60);
 
 /// Limits on the requests to one signer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,15 +27,6 @@ pub struct IntermediatePolicy {
     pub max_duration: Duration,
     /// How many more CAs a chain may have below an intermediate.
     pub max_path_length: u8,
-}
-
-/// Publication of certificate revocation lists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CrlConfig {
-    /// URLs that issued certificates contain; none if empty.
-    pub distribution_points: Vec<String>,
-    /// Time from an update of the list until the next one is due.
-    pub duration: Duration,
 }
 
 impl SignerLimits {
@@ -68,22 +58,5 @@ impl IntermediatePolicy {
             max_duration: max_duration?,
             max_path_length: max_path_length?.and_then(|length| u8::try_from(length).ok()).unwrap_or(0),
         })
-    }
-}
-
-impl CrlConfig {
-    pub(super) fn parse(section: &ConfigField<'_>) -> ConfigResult<CrlConfig> {
-        let fields = section.fields(&["distributionPoints", "duration"])?;
-        let distribution_points = fields.list("distributionPoints", |field| {
-            let url = field.text()?;
-            let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-            let is_plain = |c: char| c.is_ascii_graphic();
-            match rest {
-                Some(rest) if !rest.is_empty() && rest.chars().all(is_plain) => Ok(url.to_owned()),
-                _ => Err(field.invalid("is not a URL; use http:// or https://")),
-            }
-        });
-        let duration = fields.optional("duration", |field| field.duration_at_least(MINUTE));
-        Ok(CrlConfig { distribution_points: distribution_points?, duration: duration?.unwrap_or(DAY) })
     }
 }

@@ -7,8 +7,8 @@ use windlass_api::names;
 use windlass_pki::{CertificateUsages, KeyType, KeyUsageSet};
 use windlass_runtime::config::{ConfigField, ConfigFields, ConfigResult};
 
-use super::parse_key_type;
 use super::usages::parse_usages;
+use super::{DistributionPointTemplate, parse_key_type};
 
 /// The minimum that the API accepts as `maxExpirationSeconds`.
 const MIN_DURATION: Duration = Duration::from_secs(60 * 60);
@@ -31,6 +31,8 @@ pub struct PodProfile {
     pub max_duration: Duration,
     /// Fraction of its lifetime after which a certificate is renewed: between 0 and 1.
     pub refresh_after: f64,
+    /// URLs of the CA's list in certificates, from the section `crl`; none if empty.
+    pub distribution_points: Vec<DistributionPointTemplate>,
 }
 
 /// Selects the pods that can get certificates.
@@ -119,6 +121,7 @@ impl PodProfile {
             key_types: key_types?.unwrap_or_else(|| KeyType::POD_CERTIFICATE.to_vec()),
             max_duration: max_duration?.unwrap_or(DAY),
             refresh_after: refresh_after?.unwrap_or(0.66),
+            distribution_points: Vec::new(),
         })
     }
 }

@@ -9,9 +9,9 @@ use windlass_pki::limits::MIN_RSA_BITS;
 use windlass_pki::{CertificateUsages, KeyAlgorithm, KeyType, SubjectKey};
 use windlass_runtime::config::{ConfigField, ConfigResult};
 
-use super::parse_key_type;
 use super::pattern::{AddressBlock, NamePattern};
 use super::usages::{parse_required_usage, parse_usages};
+use super::{DistributionPointTemplate, parse_key_type};
 
 /// The minimum that the API accepts as `expirationSeconds`.
 const MIN_DURATION: Duration = Duration::from_secs(10 * 60);
@@ -45,6 +45,8 @@ pub struct RequestProfile {
     pub include_chain: bool,
     /// Whether requests are approved manually or automatically.
     pub approval: ApprovalMode,
+    /// URLs of the CA's list in certificates, from the section `crl`; none if empty.
+    pub distribution_points: Vec<DistributionPointTemplate>,
 }
 
 /// How requests to the signer are approved.
@@ -126,6 +128,7 @@ impl RequestProfile {
             duration: duration?.unwrap_or(max_duration),
             include_chain: include_chain?.unwrap_or(true),
             approval: approval?.unwrap_or(ApprovalMode::Manual),
+            distribution_points: Vec::new(),
         })
     }
 

@@ -447,7 +447,11 @@ fn object() -> Value {
         "publish": {},
         "intermediates": {"signerNames": ["example.com/team"], "maxDuration": "48h", "maxPathLength": 1},
         "limits": {"pendingRequests": 1000, "certificatesPerRequesterPerHour": 100},
-        "crl": {"distributionPoints": ["http://crl.example.com/web.crl"], "duration": "12h"},
+        "crl": {
+            "distributionPoints": ["http://crl.example.com/web.crl", "https://[::1]:6443/pki/crl/{authority}.crl"],
+            "duration": "12h",
+            "configMap": {"name": "web-crl", "namespaceSelector": {"matchLabels": {"crl": "web"}}},
+        },
     })
 }
 
@@ -469,7 +473,15 @@ fn an_object_is_read_as_an_entry_of_the_file() {
     let limits =
         SignerLimits { pending_requests: Some(1000), certificates_per_requester_per_hour: Some(100) };
     assert_eq!(signer.limits, limits);
-    assert_eq!(signer.crl.unwrap().duration, DAY / 2);
+    let crl = signer.crl.unwrap();
+    assert_eq!(crl.duration, DAY / 2);
+    let points = resolve_points(&crl.distribution_points, "0a0b");
+    let urls: Vec<&str> = points.iter().map(|point| point.as_str()).collect();
+    assert_eq!(urls, ["http://crl.example.com/web.crl", "https://[::1]:6443/pki/crl/0a0b.crl"]);
+    assert_eq!(signer.requests.unwrap().distribution_points, crl.distribution_points);
+    let map = crl.config_map.unwrap();
+    let selects = |value: &'static str| map.namespaces.matches(|key| (key == "crl").then_some(value));
+    assert_eq!((map.name.as_str(), selects("web"), selects("other")), ("web-crl", true, false));
     let Ok(CaConfig::Issued { issuer, recipe }) = ca(json!({"issuerSignerName": "a.b/root"})) else {
         panic!()
     };
@@ -499,6 +511,13 @@ fn errors_of_an_object_carry_their_field() {
     assert_eq!(error, "spec.limits.pendingRequests: 0 is out of range; use 1 to 2147483647");
     let error = errors(|spec| spec["crl"]["distributionPoints"][0] = json!("ldap://x"));
     assert!(error.starts_with("spec.crl.distributionPoints[0]: \"ldap://x\" is not a URL"), "{error}");
+    let error = errors(|spec| spec["crl"]["distributionPoints"][1] = json!("http://a/{serial}"));
+    assert!(error.ends_with("has an unknown placeholder; the only one is {authority}"), "{error}");
+    let error = errors(|spec| spec["crl"]["configMap"] = json!({"namespaceSelector": {}}));
+    assert!(error.starts_with("spec.crl.configMap"), "{error}");
+    let error =
+        errors(|spec| spec["crl"]["configMap"]["namespaceSelector"] = json!({"matchLabels": {"-": "a"}}));
+    assert!(error.starts_with("spec.crl.configMap.namespaceSelector"), "{error}");
     let table = [
         (json!({"files": {"certificate": "/etc/x", "key": "/etc/y"}}), "spec.ca.files: unknown field"),
         (json!({"selfSigned": {"directory": "/etc"}}), "spec.ca.selfSigned.directory: unknown field"),

@@ -39,6 +39,7 @@ pub(super) async fn run(
     metrics: &MetricFamilies,
 ) -> Infallible {
     let mut changes = sources.verdicts();
+    let _reset = metrics.signer_objects.reset_on_drop();
     let mut reporter = StatusReporter {
         api,
         resource,
@@ -52,6 +53,7 @@ pub(super) async fn run(
         let objects = sources.objects().borrow().clone().unwrap_or_default();
         let signers = sources.set.subscribe().borrow().clone();
         reporter.written.retain(|name, _| objects.contains_key(name));
+        metrics.signer_objects.retain(|name| objects.contains_key(name));
         reporter.observe_issuance(&signers, clock());
         for (name, verdict) in verdicts.iter() {
             reporter.report(&objects, name, verdict, &signers, clock()).await;
@@ -106,6 +108,7 @@ impl StatusReporter<'_> {
             signer: signer.map(|signer| self.observe(signer, now)),
         };
         let status = compute(old, &observation, now);
+        self.metrics.signer_objects.set(name, &object.data["spec"], &status);
         let last = self.written.get(name).map(|(_, at)| at.elapsed());
         let is_due =
             last.is_none_or(|last| last >= if is_urgent(old, &status) { INTERVAL } else { NUMBERS_INTERVAL });
@@ -146,6 +149,7 @@ impl StatusReporter<'_> {
             published: published.map(|anchor| self.authority_info(name, &anchor, &anchor)).collect(),
             bundle: custom.publish.as_ref().map(|publication| publication.bundle.clone()),
             publication,
+            lists: self.metrics.statistics.lists(name),
             rotation_states: rollout.authority_states(),
             pending_requests: self.metrics.statistics.pending_requests(name),
             last_issued: self.metrics.statistics.last_issued(name),

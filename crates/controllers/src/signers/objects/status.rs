@@ -7,8 +7,8 @@ use time::{Duration, OffsetDateTime};
 use windlass_api::timestamp;
 
 use super::ObjectVerdict;
-use crate::signers::AuthorityStatistics;
 use crate::signers::rollout::{PublicationState, RolloutHold};
+use crate::signers::{AuthorityStatistics, ListState};
 
 /// Limit of the API on the number of authorities.
 const MAX_AUTHORITIES: usize = 32;
@@ -43,6 +43,8 @@ pub(super) struct SignerState {
     /// Name of the ClusterTrustBundle; `None` if anchors are not published.
     pub(super) bundle: Option<String>,
     pub(super) publication: PublicationState,
+    /// State of the revocation lists of its authorities.
+    pub(super) lists: Vec<ListState>,
     /// States of authorities that do not sign, by the fingerprints of their anchors, while a rotation runs.
     pub(super) rotation_states: BTreeMap<String, &'static str>,
     pub(super) pending_requests: usize,
@@ -75,6 +77,7 @@ pub(super) fn compute(old: &Value, observation: &SignerObservation, now: OffsetD
     let conditions = [
         ("Ready", ready(observation, now)),
         ("CAExpiring", expiring(observation, now)),
+        ("CRLPublished", crl_published(observation)),
         ("Published", published(observation)),
     ];
     let conditions = conditions.map(|(kind, state)| condition(old, kind, state, observation.generation, now));
@@ -174,6 +177,21 @@ fn published(observation: &SignerObservation) -> ConditionState {
         PublicationState::Known(_) => {
             ("False", "NotPublished", format!("the trust anchor is not in ClusterTrustBundle {bundle}"))
         }
+    }
+}
+
+fn crl_published(observation: &SignerObservation) -> ConditionState {
+    let lists = observation.signer.as_ref().map(|signer| signer.lists.as_slice()).unwrap_or_default();
+    let failed = lists.iter().find_map(|list| match list {
+        ListState::Published => None,
+        ListState::Failed { reason, message } => Some((*reason, message)),
+    });
+    match failed {
+        Some((reason, message)) => ("False", reason, message.clone()),
+        None if lists.is_empty() => {
+            ("Unknown", "NotPublished", "no revocation list was signed yet".to_owned())
+        }
+        None => ("True", "Published", "the revocation list of every CA key is current".to_owned()),
     }
 }
 

@@ -10,6 +10,7 @@ use super::file_sync::{FILE_ANNOTATION, FileAction, plan};
 use super::status::{AuthorityInfo, SignerObservation, SignerState, compute, is_urgent};
 use super::*;
 use crate::publisher::anchors::{AnchorRecord, AnchorRecords};
+use crate::signers::ListState;
 use crate::signers::config::SignersConfig;
 use crate::signers::rollout::{PublicationState, RolloutHold};
 use crate::signers::{AuthorityStatistics, object_name};
@@ -147,6 +148,7 @@ fn state(newest: &AuthorityInfo) -> SignerState {
         published: vec![newest.clone()],
         bundle: Some("a.b:web:anchors".to_owned()),
         publication: PublicationState::Known(records),
+        lists: vec![ListState::Published],
         rotation_states: BTreeMap::new(),
         pending_requests: 3,
         last_issued: Some(NOW),
@@ -185,9 +187,10 @@ fn conditions_show_what_is_wrong() {
         change(&mut state);
         status(accepted(), Some(state)).1
     };
-    let good = "Ready=True Ready, CAExpiring=False Valid, Published=True Published";
+    let good =
+        "Ready=True Ready, CAExpiring=False Valid, CRLPublished=True Published, Published=True Published";
     assert_eq!(status(accepted(), Some(state(&ca))).1, good);
-    let unknown = "CAExpiring=Unknown NoCA, Published=Unknown Starting";
+    let unknown = "CAExpiring=Unknown NoCA, CRLPublished=Unknown NotPublished, Published=Unknown Starting";
     assert_eq!(status(accepted(), None).1, format!("Ready=Unknown Starting, {unknown}"));
     let invalid = ObjectVerdict::Invalid("spec.ca: is missing".into());
     assert_eq!(status(invalid, None).1, format!("Ready=False InvalidSpec, {unknown}"));
@@ -197,7 +200,14 @@ fn conditions_show_what_is_wrong() {
         state.ca_error = Some("Secret a/b: it does not exist".into());
         (state.newest, state.signing) = (None, Err(hold("SignerUnavailable")));
     });
-    assert_eq!(found, "Ready=False SignerUnavailable, CAExpiring=Unknown NoCA, Published=False NoCA");
+    assert_eq!(
+        found,
+        "Ready=False SignerUnavailable, CAExpiring=Unknown NoCA, CRLPublished=True Published, Published=False NoCA"
+    );
+    let full = || ListState::failed("ListFull", "why".to_owned());
+    let found =
+        status(accepted(), Some(SignerState { lists: vec![ListState::Published, full()], ..state(&ca) })).1;
+    assert!(found.contains("CRLPublished=False ListFull"), "{found}");
     let found = with(|state| state.ca_error = Some("rejected".into()));
     assert!(found.starts_with("Ready=True PreviousCA"), "{found}");
     let found = with(|state| state.signing = Err(hold("CaNotDelivered")));

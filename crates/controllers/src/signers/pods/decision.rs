@@ -16,6 +16,7 @@ use super::request::{PendingPodRequest, PodRequest, UnsignablePodRequest, Verifi
 use crate::ca::SigningCa;
 use crate::ledger::{PreparedCertificate, RecordedIssuance};
 use crate::signers::config::pods::PodProfile;
+use crate::signers::config::resolve_points;
 
 /// Answer of a signer to a request.
 #[derive(Debug, PartialEq, Eq)]
@@ -152,7 +153,10 @@ fn build_template<'a>(
         validity: times.validity,
         public_key: request.key(),
         serial: Serial::random(&SystemRandom::new()).map_err(from_pki_error)?,
-        crl_distribution_points: Vec::new(),
+        crl_distribution_points: resolve_points(
+            &profile.distribution_points,
+            &ca.certificate().authority_id(),
+        ),
     };
     Ok((template, times))
 }

@@ -91,8 +91,8 @@ async fn without_permissions_on_secrets_config_maps_are_written() {
     site.create("unread", secret, json!({"configMap": {"key": "k"}})).await;
     site.wait_for_data("a", "open", &[("k", &bundle_pem(&[P256]))]).await;
     site.wait_for_reason("open", "Synced").await;
-    let told = site.wait_for_event("SecretListError").await;
-    assert!(told.starts_with("Failed to list secrets: secrets is forbidden: "), "{told}");
+    let reported = site.wait_for_event("SecretListError").await;
+    assert!(reported.starts_with("Failed to list secrets: secrets is forbidden: "), "{reported}");
     let (message, _) = site.wait_for_reason("unread", "SourceBuildError").await;
     let words = "failed to list Secrets in namespace cert-manager: secrets is forbidden: ";
     assert!(message.contains(words), "{message}");

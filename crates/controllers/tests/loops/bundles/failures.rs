@@ -33,15 +33,15 @@ async fn an_object_of_another_owner_is_reported_and_unchanged() {
     for namespace in ["default", "kube-system", "cert-manager"] {
         site.wait_for_data(namespace, "roots", &[("k", &bundle_pem(&[P256]))]).await;
     }
-    let told = events(&site.world, "SyncConfigMapTargetFailed").await;
-    assert_eq!((&told["type"], &told["action"]), (&json!("Warning"), &json!("SyncFailed")));
+    let event = events(&site.world, "SyncConfigMapTargetFailed").await;
+    assert_eq!((&event["type"], &event["action"]), (&json!("Warning"), &json!("SyncFailed")));
     // Deleting the owner also deletes the ConfigMap; the target is then written without another
     // trigger.
     let _ = site.config_maps("b").delete("owner", &Default::default()).await.unwrap();
     site.wait_for_data("b", "roots", &[("k", &bundle_pem(&[P256]))]).await;
     site.wait_for_reason("roots", "Synced").await;
-    let told = events(&site.world, "Synced").await;
-    assert_eq!(told["reportingController"], "bundles");
+    let event = events(&site.world, "Synced").await;
+    assert_eq!(event["reportingController"], "bundles");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -82,7 +82,6 @@ impl SignerFixture {
     }
 }
 
-/// Whether this CA signed the certificate.
 fn is_signed_by(authority: &CertificateAuthority, request: &Csr) -> bool {
     let text = &request.status.as_ref().unwrap().certificate.as_ref().unwrap().0;
     let leaf = pem::certificates(text).unwrap().remove(0);
@@ -186,12 +185,12 @@ async fn a_ca_replaced_during_downtime_waits_and_reports_it() {
     let api = site.requests_as("alice", "x");
     GOOD.create(&api, "waits").await;
     let delayed = |request: Option<&Csr>| {
-        let told = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
-        told.is_some_and(|told| told.reason.as_deref() == Some("CaNotDelivered"))
+        let reported = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
+        reported.is_some_and(|reported| reported.reason.as_deref() == Some("CaNotDelivered"))
     };
     let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
-    let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
-    assert!(told.message.as_ref().unwrap().contains("at the latest at "), "{told:?}");
+    let reported = condition(&request, "windlass.dev/SigningDelayed").unwrap();
+    assert!(reported.message.as_ref().unwrap().contains("at the latest at "), "{reported:?}");
     let metrics = site.world.metrics();
     assert!(metrics.contains("windlass_signer_ca_pending{signer=\"example.com/web\"}"), "{metrics}");
     // The timeout passes without a report from the node.
@@ -213,7 +212,6 @@ async fn a_ca_replaced_during_downtime_waits_and_reports_it() {
     site.world.shut_down().await;
 }
 
-/// Removing its anchor stops a CA immediately.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_anchor_that_is_removed_by_hand_stays_away_and_its_ca_stops() {
     let files = tempfile::tempdir().unwrap();

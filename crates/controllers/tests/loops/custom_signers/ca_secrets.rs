@@ -99,12 +99,12 @@ async fn a_provided_secret_is_followed_and_a_bad_one_degrades_its_signer_only() 
     let works = issue(&site, "example.com/works", "works").await;
     assert!(works.status.unwrap().certificate.is_some());
     let delayed = |request: Option<&Csr>| {
-        let told = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
-        told.is_some_and(|told| told.message.as_deref().unwrap().contains("does not exist"))
+        let reported = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
+        reported.is_some_and(|reported| reported.message.as_deref().unwrap().contains("does not exist"))
     };
     let request = wait_until(&api, "waits", "be put off", delayed).await.unwrap();
-    let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
-    assert_eq!(told.reason.as_deref(), Some("SignerUnavailable"));
+    let reported = condition(&request, "windlass.dev/SigningDelayed").unwrap();
+    assert_eq!(reported.reason.as_deref(), Some("SignerUnavailable"));
 
     let data = |ca: &CertificateAuthority| {
         let key = ca.key().to_pem().unwrap();
@@ -130,8 +130,9 @@ async fn a_provided_secret_is_followed_and_a_bad_one_degrades_its_signer_only() 
     // Another signer must not use it.
     template("example.com/thief").create(&api, "stolen").await;
     let refused = |request: Option<&Csr>| {
-        let told = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
-        told.is_some_and(|told| told.message.as_deref().unwrap().contains("belongs to the signer"))
+        let reported = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
+        reported
+            .is_some_and(|reported| reported.message.as_deref().unwrap().contains("belongs to the signer"))
     };
     wait_until(&api, "stolen", "be put off", refused).await.unwrap();
 
@@ -179,8 +180,10 @@ async fn an_intermediate_of_another_signer_verifies_with_its_root() {
     let api = site.requests_as("alice", "x");
     template("example.com/stranger").create(&api, "refused").await;
     let refused = |request: Option<&Csr>| {
-        let told = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
-        told.is_some_and(|told| told.message.as_deref().unwrap().contains("does not issue an intermediate"))
+        let reported = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
+        reported.is_some_and(|reported| {
+            reported.message.as_deref().unwrap().contains("does not issue an intermediate")
+        })
     };
     wait_until(&api, "refused", "be put off", refused).await.unwrap();
     site.world.shut_down().await;
@@ -196,12 +199,12 @@ async fn limits_delay_requests_and_say_so() {
     let api = site.requests_as("alice", "x");
     template("example.com/limited").create(&api, "three").await;
     let limited = |request: Option<&Csr>| {
-        let told = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
-        told.is_some_and(|told| told.reason.as_deref() == Some("RateLimited"))
+        let reported = request.and_then(|r| condition(r, "windlass.dev/SigningDelayed"));
+        reported.is_some_and(|reported| reported.reason.as_deref() == Some("RateLimited"))
     };
     let request = wait_until(&api, "three", "be limited", limited).await.unwrap();
-    let told = condition(&request, "windlass.dev/SigningDelayed").unwrap();
-    assert!(told.message.as_ref().unwrap().contains("2 certificates"), "{told:?}");
+    let reported = condition(&request, "windlass.dev/SigningDelayed").unwrap();
+    assert!(reported.message.as_ref().unwrap().contains("2 certificates"), "{reported:?}");
     let line = "windlass_signer_limited_total{signer=\"example.com/limited\",reason=\"RateLimited\"}";
     assert!(site.world.metrics().contains(line), "{}", site.world.metrics());
     // Another requester has a window of its own, and the window ends.

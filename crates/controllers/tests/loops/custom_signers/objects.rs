@@ -46,7 +46,7 @@ async fn issue(site: &SignerFixture, signer: &str, name: &str) -> Csr {
 }
 
 /// Waits until an object, or its absence, is as wanted.
-async fn wait_for(
+pub async fn wait_for(
     api: &Api<DynamicObject>,
     name: &str,
     what: &str,
@@ -98,6 +98,14 @@ async fn an_object_signs_changes_and_stops() {
         found.is_some_and(|found| found.data["status"]["lastIssuedTime"].is_string())
     };
     wait_for(&api, "web", "have issued", issued).await.unwrap();
+    let counted = |found: Option<&DynamicObject>| {
+        let authority = found.map(|found| &found.data["status"]["authorities"][0]);
+        authority.is_some_and(|authority| {
+            let numbers = (&authority["issuedCertificates"], &authority["unexpiredCertificates"]);
+            numbers == (&json!(1), &json!(1)) && authority["latestExpiry"].is_string()
+        })
+    };
+    wait_for(&api, "web", "count its certificates", counted).await.unwrap();
 
     // A change applies to the next request and keeps the CA.
     let patch = Patch::Merge(json!({"spec": {"requests": {"maxDuration": "1h"}}}));

@@ -34,10 +34,10 @@ async fn start_fixture() -> SignerFixture {
 impl SignerFixture {
     /// Waits until a condition states why a request is not approved.
     async fn wait_for_objection(&self, name: &str) -> String {
-        let told = |request: Option<&Csr>| {
+        let reported = |request: Option<&Csr>| {
             request.is_some_and(|r| condition(r, "windlass.dev/ApprovalDelayed").is_some())
         };
-        let request = wait_until(&self.requests(), name, "be objected to", told).await.unwrap();
+        let request = wait_until(&self.requests(), name, "be objected to", reported).await.unwrap();
         assert!(condition(&request, "Approved").is_none(), "{name}");
         condition(&request, "windlass.dev/ApprovalDelayed").unwrap().message.clone().unwrap()
     }

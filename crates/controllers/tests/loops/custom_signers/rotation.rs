@@ -98,13 +98,19 @@ impl RotationFixture {
 
     /// A node reports that a volume has the present content of a bundle.
     async fn deliver(&self, node: &str, name: &str) {
+        self.report(node, name, json!({})).await;
+    }
+
+    /// The same, with what is known about reads.
+    async fn report(&self, node: &str, name: &str, reads: Value) {
         let bundle = self.site.bundles().get(name).await.unwrap();
         let certificates = pem::certificates(bundle.spec.trust_bundle.as_bytes()).unwrap();
         let fingerprints: Vec<_> = certificates.iter().map(|der| windlass_pki::fingerprint(der)).collect();
         let digest = windlass_pki::certificate_set_digest(&fingerprints);
         let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         let carried = json!([{"name": name, "digest": format!("sha256:{digest}")}]);
-        let source = json!({"name": name, "bundles": carried, "volumes": ["shop/web/trust"]});
+        let mut source = json!({"name": name, "bundles": carried, "volumes": ["shop/web/trust"]});
+        source.as_object_mut().unwrap().extend(reads.as_object().unwrap().clone());
         let mut report = DynamicObject::new(node, &kind("NodeTrust", "nodetrusts"));
         report.data = json!({"status": {"volumes": 1, "bundles": 1, "sources": [source]}});
         match self.nodes.get_opt(node).await.unwrap() {
@@ -294,6 +300,26 @@ async fn excluded_nodes_are_not_waited_for_and_a_second_rotation_is_refused() {
     fixture.wait("first", "held by one node", only).await;
     fixture.change("first", json!({"excludedNodes": ["gone"]})).await;
     assert_eq!(fixture.complete("first", &["n1"]).await, "Completed");
+    fixture.site.world.shut_down().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_was_not_read_holds_the_rotation_until_it_is_accepted() {
+    let fixture = RotationFixture::start("{}").await;
+    fixture.deliver("n1", MAIN).await;
+    let old = certificate(&fixture.secret().await, "tls.crt");
+    fixture.create("rotation", json!({})).await;
+    fixture.wait_until_held("rotation", "WaitingForTrust", "ConsumersLagging").await;
+    let unread = json!({"notReadVolumes": ["shop/web/trust"], "notReadSince": "2026-11-18T12:00:00Z"});
+    fixture.report("n1", MAIN, unread).await;
+    let status = fixture.wait_until_held("rotation", "WaitingForTrust", "ConsumersNotRead").await;
+    assert_eq!(status["laggards"][0]["name"], "node/n1/shop/web/trust", "{status:#}");
+    assert_eq!(status["laggards"][0]["reason"], "NotRead");
+    assert_eq!(status["laggards"][0]["since"], "2026-11-18T12:00:00Z");
+    assert_eq!(status["consumers"]["notRead"], 1);
+    assert!(is_of(&old, &fixture.issue("one").await));
+    fixture.change("rotation", json!({"acceptedConsumers": ["node/n1/shop/web/trust"]})).await;
+    assert_eq!(fixture.complete("rotation", &["n1"]).await, "Completed");
     fixture.site.world.shut_down().await;
 }
 

@@ -1,4 +1,4 @@
-//! Test of a CA whose key is in a PKCS#11 token.
+//! Tests of a CA whose key is in a PKCS#11 token.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -15,9 +15,10 @@ const SIGNER: &str = "apiVersion: windlass.dev/v1\nkind: Signers\nsigners:\n\
       requests: {commonNames: ['*'], usages: [server auth], maxDuration: 1h, \
       approval: {automatic: {users: [alice]}}}\n";
 
-async fn sign_with_token(hsm: &SoftHsm) {
+/// Starts controllers of a signer whose CA key is in a token. Returns the CA with them.
+async fn start_signer(hsm: &SoftHsm, kind: &str) -> (TestCluster, CertificateAuthority) {
     hsm.init_token("cas");
-    hsm.generate_key("cas", "EC:prime256v1", "ca", "01");
+    hsm.generate_key("cas", kind, "ca", "01");
     let module = Arc::new(TokenModule::load(&hsm.module(), &hsm.pin_file()).unwrap());
     let public = PublicKey::from_der(&hsm.public_key("cas", "01")).unwrap();
     let uri = "pkcs11:token=cas;object=ca".parse().unwrap();
@@ -48,20 +49,63 @@ async fn sign_with_token(hsm: &SoftHsm) {
         controllers: "custom-signer-controller".parse().unwrap(),
         ..ControllerOptions::new(clock)
     });
-    let api: Api<Csr> = Api::all(world.client_as("alice", &["system:masters"]));
+    (world, ca)
+}
+
+async fn request(api: &Api<Csr>, name: &str) {
     let usages = &["server auth"];
     let asked =
         CsrTemplate { signer: "example.com/token", subject: "CN=x", names: &[], usages, seconds: None };
-    asked.create(&api, "one").await;
-    let request = wait_until(&api, "one", "be answered", is_settled).await.unwrap();
-    verify_chain(&request, &ca.certificate().to_pem(), OffsetDateTime::now_utc());
+    asked.create(api, name).await;
+}
+
+/// Removes the token: requests wait with a reason, and are answered once it is back.
+async fn sign_with_token(hsm: &SoftHsm, kind: &str) {
+    let (world, ca) = start_signer(hsm, kind).await;
+    let verify = |request: &Csr| verify_chain(request, &ca.certificate().to_pem(), OffsetDateTime::now_utc());
+    let api: Api<Csr> = Api::all(world.client_as("alice", &["system:masters"]));
+    request(&api, "before").await;
+    verify(&wait_until(&api, "before", "be answered", is_settled).await.unwrap());
+
+    hsm.remove_tokens();
+    // The library may sign with what it has in memory until it is initialized again.
+    let mut number = 0;
+    let name = loop {
+        let name = format!("without-{number}");
+        request(&api, &name).await;
+        let answered =
+            |found: Option<&Csr>| is_settled(found) || found.is_some_and(|csr| delay(csr).is_some());
+        let found = wait_until(&api, &name, "be answered or delayed", answered).await.unwrap();
+        if let Some(reason) = delay(&found) {
+            assert_eq!(reason, "SigningFailed");
+            break name;
+        }
+        number += 1;
+        assert!(number < 1000, "a removed token signs");
+    };
+    hsm.insert_tokens();
+    verify(&wait_until(&api, &name, "be answered", is_settled).await.unwrap());
     world.shut_down().await;
 }
 
-#[test]
-fn a_key_in_a_token_signs() {
-    SoftHsm::run_test("custom_signers::tokens::a_key_in_a_token_signs", |hsm| {
+/// Returns why a request waits for its certificate.
+fn delay(request: &Csr) -> Option<&str> {
+    condition(request, "windlass.dev/SigningDelayed")?.reason.as_deref()
+}
+
+fn run(test: &str, kind: &str) {
+    SoftHsm::run_test(&format!("custom_signers::tokens::{test}"), |hsm| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-        runtime.block_on(sign_with_token(hsm));
+        runtime.block_on(sign_with_token(hsm, kind));
     });
+}
+
+#[test]
+fn an_ecdsa_key_in_a_token_signs_and_recovers() {
+    run("an_ecdsa_key_in_a_token_signs_and_recovers", "EC:prime256v1");
+}
+
+#[test]
+fn an_rsa_key_in_a_token_signs_and_recovers() {
+    run("an_rsa_key_in_a_token_signs_and_recovers", "rsa:3072");
 }

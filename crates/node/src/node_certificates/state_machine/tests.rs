@@ -4,9 +4,10 @@ use time::Duration as Span;
 use windlass_pki::PrivateKey;
 
 use super::*;
+use crate::renewal::FailureClass;
 use crate::testing::{CertificateFixture, IdentityFixture as _, START};
 
-const ALL: [FailureCause; 16] = [
+const ALL: [FailureCause; 17] = [
     FailureCause::NoCredential,
     FailureCause::Unauthorized,
     FailureCause::Forbidden,
@@ -23,6 +24,7 @@ const ALL: [FailureCause; 16] = [
     FailureCause::RequestFailed,
     FailureCause::BadCertificate,
     FailureCause::NamesMissing,
+    FailureCause::CertificateRejected,
 ];
 
 fn time_at(seconds: u64) -> ClockReading {
@@ -140,6 +142,7 @@ fn pauses_by_what_went_wrong() {
         (RequestFailed, 60, fresh),
         (BadCertificate, 60, fresh),
         (NamesMissing, 60, fresh),
+        (CertificateRejected, 1, kept),
     ];
     assert_eq!(table.map(|(cause, ..)| cause), ALL);
     for (cause, pause, expected) in table {
@@ -259,6 +262,83 @@ fn changed_names_are_requested_with_a_new_key_at_once() {
     specify(&mut holding, time_at(0));
     let kept = Some((RotationKey::Kept, RequesterCredential::Own));
     assert_eq!(requested(&holding.step(other(), time_at(1), 0.5)), kept);
+}
+
+fn rejection(identity: &Arc<CertificateKeyPair>) -> CertificateRejection {
+    CertificateRejection { identity: identity.clone(), since: START }
+}
+
+#[test]
+fn a_rejected_certificate_is_replaced_with_the_bootstrap_credential_and_a_new_key() {
+    let fresh = Some((RotationKey::Fresh, RequesterCredential::Bootstrap));
+    let held = aged(0);
+    let mut machine = machine(Some(held.clone()));
+    specify(&mut machine, time_at(0));
+    // Another certificate was rejected, before this one.
+    let other = RotationEvent::Rejection(Some(rejection(&aged(0))));
+    assert!(machine.step(other, time_at(1), 0.5).is_empty());
+    let actions = machine.step(RotationEvent::Rejection(Some(rejection(&held))), time_at(10), 0.5);
+    assert!(matches!(actions[0], RotationAction::Notify(RotationNotice::Failed(_))));
+    assert_eq!(requested(&actions), fresh);
+    let report = machine.report();
+    assert_eq!((report.rejections, report.held.unwrap().rejected_since), (1, Some(START)));
+    assert_eq!(report.trouble.unwrap().cause, FailureCause::CertificateRejected);
+    // Without a bootstrap credential, the rejected certificate is not tried instead, and the error stays the same.
+    for (second, told) in [(10, 1), (11, 0), (13, 0)] {
+        assert_eq!(machine.step(failure(FailureCause::NoCredential), time_at(second), 0.5).len(), told);
+        let pause = machine.idle_for(time_at(second));
+        let again = machine.step(RotationEvent::Tick, time_at(second + pause.as_secs()), 0.5);
+        assert_eq!(requested(&again), Some((RotationKey::Kept, RequesterCredential::Bootstrap)));
+    }
+    machine.step(RotationEvent::Asked("r".into()), time_at(30), 0.5);
+    machine.step(RotationEvent::Issued(aged(0)), time_at(30), 0.5);
+    let actions = machine.step(RotationEvent::Stored, time_at(30), 0.5);
+    let [RotationAction::Publish(_), RotationAction::Notify(RotationNotice::Stored { .. }), replaced] =
+        &actions[..]
+    else {
+        panic!("{actions:?}")
+    };
+    let serial = serial_text(&held);
+    assert!(
+        matches!(replaced, RotationAction::Notify(RotationNotice::Replaced { serial: one }) if *one == serial)
+    );
+    let report = machine.report();
+    assert_eq!((report.doing, report.trouble, report.rejections), (ManagerActivity::Holding, None, 1));
+    // What is said about the old certificate does not concern the new one.
+    assert!(machine.step(RotationEvent::Rejection(Some(rejection(&held))), time_at(31), 0.5).is_empty());
+}
+
+#[test]
+fn a_certificate_that_is_accepted_again_is_kept() {
+    let held = aged(0);
+    let mut machine = machine(Some(held.clone()));
+    specify(&mut machine, time_at(0));
+    machine.step(RotationEvent::Rejection(Some(rejection(&held))), time_at(10), 0.5);
+    machine.step(failure(FailureCause::Unauthorized), time_at(10), 0.5);
+    assert!(machine.step(RotationEvent::Rejection(None), time_at(11), 0.5).is_empty());
+    let report = machine.report();
+    assert_eq!((report.doing, report.trouble), (ManagerActivity::Holding, None));
+    assert_eq!(report.held.unwrap().rejected_since, None);
+}
+
+#[test]
+fn rejections_are_answered_within_the_request_limit() {
+    let mut machine = machine(Some(aged(0)));
+    specify(&mut machine, time_at(0));
+    let mut asked = 0;
+    for second in 0..600 {
+        // Every new certificate is rejected at once.
+        let held = machine.held.as_ref().unwrap().identity.clone();
+        let mut actions =
+            machine.step(RotationEvent::Rejection(Some(rejection(&held))), time_at(second), 0.5);
+        actions.extend(machine.step(RotationEvent::Tick, time_at(second), 0.5));
+        if requested(&actions).is_some() {
+            asked += 1;
+            machine.step(RotationEvent::Issued(aged(0)), time_at(second), 0.5);
+            machine.step(RotationEvent::Stored, time_at(second), 0.5);
+        }
+    }
+    assert!((14..=15).contains(&asked), "five at once and one a minute: {asked}");
 }
 
 #[test]
@@ -387,7 +467,10 @@ fn any_event_sequence_runs_one_job_and_recovers() {
         let (mut machine, mut job, mut second) = (machine(held), PendingJob::None, 0);
         for _ in 0..60 {
             second += [0, 1, 20, 100, 4000][dice(5)];
-            let event = match (dice(4), job) {
+            let rejection =
+                machine.held.as_ref().filter(|_| dice(2) == 0).map(|held| rejection(&held.identity));
+            let event = match (dice(5), job) {
+                (4, _) => RotationEvent::Rejection(rejection),
                 (0, _) | (1, PendingJob::None) => RotationEvent::Tick,
                 (1, _) | (_, PendingJob::None) => RotationEvent::Template(templates.get(dice(3)).cloned()),
                 (2, PendingJob::Asking) => {
@@ -404,7 +487,7 @@ fn any_event_sequence_runs_one_job_and_recovers() {
                 }
                 (_, _) => {
                     job = PendingJob::None;
-                    failure(ALL[dice(16)])
+                    failure(ALL[dice(17)])
                 }
             };
             let what = format!("seed {seed}, {event:?}");
@@ -437,4 +520,30 @@ fn any_event_sequence_runs_one_job_and_recovers() {
         assert_eq!((&report.doing, &report.trouble), (&ManagerActivity::Holding, &None), "seed {seed}");
         assert!(report.held.unwrap().expires > time_at(second).wall, "seed {seed}");
     }
+}
+
+#[test]
+fn a_certificate_of_a_tainted_authority_is_renewed_at_its_moment_and_then_with_backoff() {
+    let at = |seconds: i64| START + Span::seconds(seconds);
+    let mut machine = machine(Some(aged(0)));
+    specify(&mut machine, time_at(0));
+    assert!(machine.step(RotationEvent::Tainted(Some(at(100))), time_at(10), 0.5).is_empty());
+    assert_eq!(machine.report().held.unwrap().rotate_at, at(100));
+    assert_eq!(machine.idle_for(time_at(95)), Duration::from_secs(5));
+    assert!(machine.step(RotationEvent::Tick, time_at(99), 0.5).is_empty());
+    let asked = requested(&machine.step(RotationEvent::Tick, time_at(100), 0.5));
+    assert_eq!(asked, Some((RotationKey::Kept, RequesterCredential::Own)));
+    let mut now = 100;
+    for pause in [60, 120, 240] {
+        machine.step(RotationEvent::Issued(aged(0)), time_at(now), 0.5);
+        machine.step(RotationEvent::Stored, time_at(now), 0.5);
+        assert!(machine.step(RotationEvent::Tainted(Some(at(100))), time_at(now), 0.5).is_empty(), "{pause}");
+        assert!(machine.step(RotationEvent::Tick, time_at(now + pause - 1), 0.5).is_empty(), "{pause}");
+        now += pause;
+        assert!(requested(&machine.step(RotationEvent::Tick, time_at(now), 0.5)).is_some(), "{pause}");
+    }
+    machine.step(RotationEvent::Issued(aged(0)), time_at(now), 0.5);
+    machine.step(RotationEvent::Stored, time_at(now), 0.5);
+    assert!(machine.step(RotationEvent::Tainted(None), time_at(now), 0.5).is_empty());
+    assert_eq!(machine.report().held.unwrap().rotate_at, START + Span::hours(80));
 }

@@ -6,7 +6,7 @@ use windlass_runtime::config::{ConfigField, ConfigFields, ConfigResult};
 
 use super::super::keystores::{KeystoreFile, KeystoreKind};
 use super::super::secret::{Passphrase, SecretText};
-use super::parse_absolute_path;
+use super::{parse_absolute_path, parse_volume_path};
 use crate::volume::definition::VolumeDefinition;
 use crate::volume::path::VolumePath;
 use crate::volume::payload::{PayloadFile, VolumePayload};
@@ -176,15 +176,6 @@ impl KeystoreProtection {
 fn reject_fields(fields: &ConfigFields<'_>, names: &[&str], message: &str) -> ConfigResult<()> {
     let rejected = names.iter().filter_map(|name| fields.get(name));
     rejected.map(|field| Err(field.error(message))).fold(Ok(()), ConfigResult::and)
-}
-
-/// Parses a path that is relative to the volume.
-fn parse_volume_path(field: &ConfigField<'_>) -> ConfigResult<VolumePath> {
-    VolumePath::parse(field.text()?).map_err(|error| {
-        let error = error.to_string();
-        let reason = error.strip_prefix("invalid path: ").unwrap_or(&error);
-        field.invalid(format!("is not a valid path: {reason}"))
-    })
 }
 
 /// Paths of a volume, as far as they are known without its ConfigMaps and Secrets.

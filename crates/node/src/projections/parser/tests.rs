@@ -8,7 +8,7 @@ use super::super::keystores::{KeystoreFile, KeystoreKind};
 use super::super::notification::{Notification, NotificationMethod};
 use super::super::secret::{Passphrase, SecretText};
 use super::*;
-use crate::volume::definition::ProjectedSource;
+use crate::volume::definition::{ProjectedSource, RevocationListFormat, RevocationListSource};
 use crate::volume::path::VolumePath;
 
 const WHOLE: &str = r#"apiVersion: windlass.dev/v1
@@ -176,7 +176,7 @@ fn all_errors_are_reported_with_their_position() {
         (
             "name: web",
             "nmae: web",
-            "4:3: projections[0].nmae: unknown field; known fields: name, directory, namespace, user, group, certificate, projected, keystores, notify",
+            "4:3: projections[0].nmae: unknown field; known fields: name, directory, namespace, user, group, certificate, projected, revocationLists, keystores, notify",
         ),
         (
             "name: anchors",
@@ -546,4 +546,53 @@ fn documented_example_is_accepted() {
         shown += found.len();
     }
     assert_eq!(shown, 3);
+}
+
+#[test]
+fn revocation_lists_are_sources_after_the_others() {
+    let text = |lists: &str| {
+        format!(
+            "apiVersion: windlass.dev/v1\nkind: Projections\nprojections:\n- name: web\n  directory: /etc/web\n{lists}"
+        )
+    };
+    let lists = "  revocationLists:\n  - {signerName: a.b/c, path: crl.pem}\n  \
+                 - {signerName: a.b/c, path: crls, format: DER, optional: true}\n";
+    let projected = "  projected: {sources: [{clusterTrustBundle: {name: x, path: ca.pem}}]}\n";
+    for (what, first) in [(lists.to_owned(), 0), (format!("{projected}{lists}"), 1)] {
+        let found = parse(&text(&what)).unwrap();
+        let sources = &found[0].definition.sources;
+        let added: Vec<_> = sources[first..].iter().map(|(index, source)| (*index, source.clone())).collect();
+        let source = |path: &str, format, optional| {
+            let path = VolumePath::parse(path).unwrap();
+            ProjectedSource::RevocationLists(RevocationListSource {
+                signer: "a.b/c".into(),
+                optional,
+                path,
+                format,
+            })
+        };
+        let expected = [
+            (first, source("crl.pem", RevocationListFormat::Pem, false)),
+            (first + 1, source("crls", RevocationListFormat::Der, true)),
+        ];
+        assert_eq!(added, expected, "{what}");
+    }
+    let bad = "  revocationLists:\n  - {signerName: x, path: ../a, format: TXT}\n  \
+               - {path: ca.pem}\n  - {signerName: a.b/c, path: ca.pem/x}\n";
+    let found = errors(&text(&format!("{projected}{bad}")));
+    let expected = [
+        "[0].signerName:",
+        "[0].path: \"../a\" is not a valid path",
+        "[0].format: ",
+        "[1].signerName: is missing",
+        "[1].path: \"ca.pem\" conflicts with another path",
+        "[2].path: \"ca.pem/x\" conflicts with another path",
+    ];
+    for words in expected {
+        assert!(
+            found.iter().any(|line| line.contains(&format!("revocationLists{words}"))),
+            "{words}: {found:#?}"
+        );
+    }
+    assert_eq!(errors(&text("  revocationLists: []\n")).len(), 1);
 }

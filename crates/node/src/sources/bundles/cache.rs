@@ -12,6 +12,7 @@ use windlass_runtime::watch::{RelistBuffer, SnapshotEvent};
 use super::{BundleArrival, BundleView};
 use crate::clock::ClockReading;
 use crate::volume::plan::OptionalApi;
+use crate::volume::tainted_authority::{TAINTED_AUTHORITIES, TaintedAuthorities, parse_taints};
 use crate::volume::trust_anchors::{TrustBundle, TrustBundleIndex};
 
 /// Cache of ClusterTrustBundles, built from list and watch events.
@@ -133,8 +134,11 @@ impl BundleCache {
         let (signer, digest) = (signer.unwrap_or_default(), digest(&SHA256, text.as_bytes()));
         let generation = metadata.generation.unwrap_or_default();
         let labels = metadata.labels.unwrap_or_default();
+        let tainted = read_taints(&name, metadata.annotations.as_ref());
         let bundle = match known.filter(|held| held.text.as_ref() == digest.as_ref()) {
-            Some(CachedBundle { bundle, .. }) if is_unchanged(bundle, generation, signer, &labels) => {
+            Some(CachedBundle { bundle, .. })
+                if is_unchanged(bundle, generation, signer, &labels) && bundle.tainted == tainted =>
+            {
                 bundle.clone()
             }
             Some(CachedBundle { bundle, .. }) => Arc::new(TrustBundle {
@@ -144,6 +148,7 @@ impl BundleCache {
                 labels,
                 anchors: bundle.anchors.clone(),
                 unreadable: bundle.unreadable,
+                tainted,
             }),
             None => {
                 let bundle = TrustBundle::new(&name, generation, signer, labels, text);
@@ -151,7 +156,7 @@ impl BundleCache {
                     let blocks = bundle.unreadable;
                     tracing::warn!(bundle = name, blocks, "ignored PEM blocks that are not certificates");
                 }
-                Arc::new(bundle)
+                Arc::new(TrustBundle { tainted, ..bundle })
             }
         };
         Some((name, CachedBundle { version, text: digest, bundle }))
@@ -165,6 +170,17 @@ fn is_unchanged(
     labels: &BTreeMap<String, String>,
 ) -> bool {
     bundle.generation == generation && bundle.signer == signer && bundle.labels == *labels
+}
+
+/// Returns the tainted authorities of a bundle. An invalid annotation does not affect its trust anchors.
+fn read_taints(name: &str, annotations: Option<&BTreeMap<String, String>>) -> TaintedAuthorities {
+    let Some(text) = annotations.and_then(|all| all.get(TAINTED_AUTHORITIES)) else {
+        return TaintedAuthorities::default();
+    };
+    parse_taints(text).unwrap_or_else(|error| {
+        tracing::warn!(bundle = name, error, "ignored the annotation {TAINTED_AUTHORITIES}");
+        TaintedAuthorities::default()
+    })
 }
 
 /// Returns when an object was last written.

@@ -131,3 +131,31 @@ fn unchanged_bundle_is_not_reparsed() {
     assert!(known.apply(Event::Apply(object("a", 5, "2", &certificate())), time_at(1)));
     assert_ne!(anchors(&known).0, first);
 }
+
+#[test]
+fn tainted_authorities_are_read_from_the_annotation() {
+    let mut cache = BundleCache::default();
+    let text = certificate();
+    let annotated = |version: u64, annotation: Option<&str>| {
+        let mut object = object("a", version, "1", &text);
+        let annotation =
+            annotation.map(|text| ("windlass.dev/tainted-authorities".to_owned(), text.to_owned()));
+        object.metadata.annotations = Some(annotation.into_iter().collect());
+        object
+    };
+    for event in [Event::Init, Event::InitApply(annotated(1, None)), Event::InitDone] {
+        cache.apply(event, time_at(0));
+    }
+    let taint = r#"{"0a": {"since": "2026-03-01T12:00:00Z", "window": "10m"}}"#;
+    // The annotation alone is a change of the bundle, and an invalid one is none.
+    for (version, annotation, is_changed, count) in
+        [(2, Some(taint), true, 1), (3, Some(taint), false, 1), (4, Some("no"), true, 0), (5, None, false, 0)]
+    {
+        let event = Event::Apply(annotated(version, annotation));
+        assert_eq!(cache.apply(event, time_at(version)), is_changed, "{annotation:?}");
+        assert_eq!(cache.view().taints("s/x").len(), count, "{annotation:?}");
+        assert!(cache.view().taints("other/x").is_empty());
+        let OptionalApi::Synced(bundles) = &cache.view().bundles else { panic!() };
+        assert_eq!(bundles.get("a").unwrap().anchors.len(), 1, "{annotation:?}");
+    }
+}

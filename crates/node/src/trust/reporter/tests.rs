@@ -9,6 +9,7 @@ use windlass_testkit::{TestServer, scripted_client};
 
 use super::*;
 use crate::clock::{self, ClockReading};
+use crate::read_observer::{AnchorReads, ReadState};
 use crate::testing::START;
 use crate::trust::status::tests::{named, pod, volume};
 
@@ -94,6 +95,7 @@ impl FakeTrustServer {
 
 struct RunningReporter {
     reports: watch::Sender<VolumeReports>,
+    reads: watch::Sender<ReadStates>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -101,8 +103,9 @@ impl RunningReporter {
     fn start(client: Client, clock: Clock) -> Self {
         let reports = watch::Sender::new(VolumeReports::default());
         let reporter = NodeTrustReporter::new(client, "n1".into(), clock, Arc::new(|| 0.5));
-        let task = tokio::spawn(reporter.run(reports.subscribe()));
-        Self { reports, task }
+        let reads = watch::Sender::new(ReadStates::default());
+        let task = tokio::spawn(reporter.run(reports.subscribe(), reads.subscribe()));
+        Self { reports, reads, task }
     }
 
     fn start_on(fake: &FakeTrustServer) -> Self {
@@ -274,7 +277,7 @@ async fn a_real_server_takes_what_a_node_reports() {
     assert_eq!(Some(owners[0].uid.clone()), registered.metadata.uid);
     let said: NodeTrustStatus = serde_json::from_value(found.data["status"].clone()).unwrap();
     assert_eq!((said.volumes, said.blocked, said.bundles), (2, 0, 1));
-    assert_eq!(said, status_of(&agent.reports.borrow(), &PreviousReport::default()));
+    assert_eq!(said, status_of(&agent.reports.borrow(), &PreviousReport::default(), &ReadStates::default()));
     agent.publish(2, 2);
     timeout(PATIENCE, until(2)).await.unwrap();
 
@@ -285,4 +288,38 @@ async fn a_real_server_takes_what_a_node_reports() {
     let delete = kube::api::DeleteParams::default();
     assert!(theirs.delete("n1", &delete).await.is_err());
     assert!(theirs.list(&kube::api::ListParams::default()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_are_reported_together_and_do_not_delay_content() {
+    let fake = FakeTrustServer::default();
+    let agent = RunningReporter::start_on(&fake);
+    agent.publish(100, 1);
+    advance(2_000).await;
+    assert_eq!(fake.writes(), 1);
+    let read = |number: usize| {
+        agent.reads.send_modify(|reads| {
+            let state = AnchorReads { changed: START, state: ReadState::Read };
+            let mut all = (**reads).clone();
+            all.insert((pod(&format!("p{number:03}")), "ca.crt".into()), state);
+            *reads = Arc::new(all);
+        });
+    };
+    // A read every 100 ms for 9 seconds.
+    for number in 0..90 {
+        read(number);
+        advance(100).await;
+    }
+    assert!((3..=5).contains(&fake.writes()), "{}", fake.writes());
+    advance(4_000).await;
+    assert_eq!(fake.status()["sources"][0]["readVolumes"], 90);
+    assert_eq!(fake.status()["sources"][0]["notReadVolumes"].as_array().unwrap().len(), 10);
+    let before = fake.writes();
+    read(95);
+    agent.publish(100, 2);
+    advance(200).await;
+    assert_eq!(fake.writes(), before + 1, "content is reported at once");
+    assert_eq!(fake.status()["sources"][0]["readVolumes"], 91);
+    advance(60_000).await;
+    assert_eq!(fake.writes(), before + 1);
 }

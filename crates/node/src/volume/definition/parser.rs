@@ -17,11 +17,10 @@ use windlass_pki::KeyType;
 use super::super::path::{PathError, VolumePath};
 use super::super::trust_anchors::BundleSelector;
 use super::{
-    BundleSource, CertificateSource, DownwardFile, DownwardValue, ObjectItem, ObjectSource, ProjectedSource,
-    TokenSource, VolumeDefinition,
+    BundleSource, CertificateSource, DEFAULT_MODE, DownwardFile, DownwardValue, ObjectItem, ObjectSource,
+    ProjectedSource, TokenSource, VolumeDefinition,
 };
 
-const DEFAULT_MODE: u32 = 0o644;
 /// Bounds of requested lifetimes, in seconds; Kubernetes' own signers issue for at most a day.
 const MIN_LIFETIME: i32 = 3600;
 const MAX_LIFETIME: i32 = 91 * 86400;

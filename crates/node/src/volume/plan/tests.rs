@@ -1,6 +1,7 @@
 //! Tests of the files that result from given inputs.
 
 mod delivery;
+mod revocation_lists;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use zeroize::Zeroizing;
 
 use super::super::definition::tests::{read, sources};
 use super::super::path::VolumePath;
+use super::super::revocation_lists::RevocationListIndex;
 use super::super::trust_anchors::tests::{bundle, certificates};
 use super::super::trust_anchors::{TrustAnchors, TrustBundle, TrustBundleIndex};
 use super::{
@@ -23,6 +25,7 @@ struct TestPlanInputs {
     pod: Option<Pod>,
     allocatable: BTreeMap<String, String>,
     bundles: OptionalApi<TrustBundleIndex>,
+    revocation_lists: OptionalApi<RevocationListIndex>,
     config_maps: BTreeMap<String, Option<Arc<ConfigMap>>>,
     secrets: BTreeMap<String, Option<Arc<Secret>>>,
     tokens: BTreeMap<usize, CredentialState<Zeroizing<String>>>,
@@ -35,6 +38,7 @@ impl TestPlanInputs {
             pod: None,
             allocatable: BTreeMap::new(),
             bundles: OptionalApi::Synced(TrustBundleIndex::default()),
+            revocation_lists: OptionalApi::Unsynced,
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
             tokens: BTreeMap::new(),
@@ -63,6 +67,7 @@ impl TestPlanInputs {
             pod: self.pod.as_ref(),
             allocatable: &self.allocatable,
             bundles: &self.bundles,
+            revocation_lists: &self.revocation_lists,
             config_maps: &self.config_maps,
             secrets: &self.secrets,
             tokens: &self.tokens,

@@ -129,8 +129,7 @@ fn errors_are_kubelets() {
     let texts = [
         (
             TrustAnchorsError::NotFound("gone".to_owned()),
-            "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"gone\" \
-             not found",
+            "while getting ClusterTrustBundle: clustertrustbundle.certificates.k8s.io \"gone\" not found",
         ),
         (
             TrustAnchorsError::NoneMatched,

@@ -280,3 +280,33 @@ fn orphaned_certificate_is_due_unless_anchor_returns() {
     assert_eq!(machine.step(RenewalEvent::Orphaned, time_at(0), 0.5), []);
     assert_eq!(machine.step(RenewalEvent::Tick, time_at(0), 0.5), [RenewalAction::Obtain(RenewalKey::Begun)]);
 }
+
+#[test]
+fn a_tainted_certificate_is_renewed_at_its_moment_and_then_with_backoff() {
+    let at = |seconds: i64| START + Span::seconds(seconds);
+    let mut machine = new(Some(hour(0)), false);
+    machine.step(RenewalEvent::Tainted(at(100)), time_at(10), 0.5);
+    assert_eq!(machine.idle_for(time_at(50)), Duration::from_secs(50));
+    assert_eq!(machine.step(RenewalEvent::Tick, time_at(99), 0.5), []);
+    // The moment moves with the taint, without backoff.
+    machine.step(RenewalEvent::Tainted(at(120)), time_at(99), 0.5);
+    assert_eq!(machine.step(RenewalEvent::Tick, time_at(119), 0.5), []);
+    let asked = machine.step(RenewalEvent::Tick, time_at(120), 0.5);
+    assert_eq!(asked, [RenewalAction::Obtain(RenewalKey::Begun)]);
+    // Certificates of the tainted authority again: after one, two and four minutes.
+    let mut now = 120;
+    for pause in [60, 120, 240] {
+        machine.step(RenewalEvent::Issued(hour(now)), time_at(now), 0.5);
+        machine.step(RenewalEvent::Tainted(at(120)), time_at(now), 0.5);
+        assert_eq!(machine.step(RenewalEvent::Tick, time_at(now + pause - 1), 0.5), [], "{pause}");
+        now += pause;
+        let asked = machine.step(RenewalEvent::Tick, time_at(now), 0.5);
+        assert_eq!(asked, [RenewalAction::Obtain(RenewalKey::New)], "{pause}");
+    }
+    // One of another authority ends this, and a renewal that is due before the moment is not delayed.
+    machine.step(RenewalEvent::Issued(hour(now)), time_at(now), 0.5);
+    machine.step(RenewalEvent::Anchored, time_at(now), 0.5);
+    assert_eq!(machine.step(RenewalEvent::Tick, time_at(now + DUE - 1), 0.5), []);
+    machine.step(RenewalEvent::Tainted(at(now + DUE + 600)), time_at(now + DUE - 1), 0.5);
+    assert_eq!(machine.step(RenewalEvent::Tick, time_at(now + DUE), 0.5).len(), 1);
+}

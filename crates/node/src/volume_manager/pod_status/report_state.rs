@@ -95,7 +95,6 @@ impl PodReportState {
         }
     }
 
-    /// Updates the pod and the state of its volumes.
     pub fn update(&mut self, pod: Arc<Pod>, mounts: BTreeMap<String, MountState>, now: Duration) {
         if self.written.is_none_or(|written| now.saturating_sub(written) >= ECHO) {
             self.condition = condition_of(&pod);
@@ -181,7 +180,6 @@ impl PodReportState {
         }
     }
 
-    /// Returns the condition that the pod should have.
     fn condition(&self, now: Duration) -> DesiredCondition {
         let mounts = self.mounts.values();
         if self.mounts.is_empty() || mounts.clone().any(|(mount, _)| *mount == MountState::Unknown) {

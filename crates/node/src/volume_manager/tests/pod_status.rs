@@ -29,11 +29,11 @@ async fn a_missing_bundle_is_reported_until_it_exists() {
     assert_eq!(event["note"], why);
     let patches = node.until_asked(Method::PATCH, "/pods/pod-u1/status", 1).await;
     assert_eq!(patches[0].body["metadata"]["uid"], "u1");
-    let told = condition(&patches[0]);
-    assert_eq!(told["type"], TYPE);
-    assert_eq!((&told["status"], &told["reason"]), (&json!("False"), &json!("FailedMount")));
-    assert_eq!(told["message"], why);
-    assert!(told["lastTransitionTime"].is_string());
+    let reported = condition(&patches[0]);
+    assert_eq!(reported["type"], TYPE);
+    assert_eq!((&reported["status"], &reported["reason"]), (&json!("False"), &json!("FailedMount")));
+    assert_eq!(reported["message"], why);
+    assert!(reported["lastTransitionTime"].is_string());
     // It is repeated on the same event.
     let repeated = node.until_asked(Method::PATCH, "/events/event-1", 2).await;
     let count = |asked: &RecordedRequest| asked.body["series"]["count"].clone();
@@ -62,8 +62,8 @@ async fn a_pod_that_starts_normally_gets_one_condition() {
     let patches = node.until_asked(Method::PATCH, "/status", 1).await;
     // The pod has the condition from now on; the next process finds it.
     running.kill().await;
-    let told = condition(&patches[0]).clone();
-    pod.status = serde_json::from_value(json!({"conditions": [told]})).unwrap();
+    let reported = condition(&patches[0]).clone();
+    pod.status = serde_json::from_value(json!({"conditions": [reported]})).unwrap();
     node.set_pods(&[pod]);
     node.reports.send_replace(Default::default());
     let _running = node.start();

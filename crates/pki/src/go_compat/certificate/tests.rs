@@ -1,6 +1,5 @@
 use super::*;
 
-/// The replaceable parts of a certificate.
 #[derive(Clone)]
 struct CertificateParts {
     version: Vec<u8>,
@@ -27,7 +26,6 @@ fn sequence(contents: &[&[u8]]) -> Vec<u8> {
     wrapped(0x30, &contents.concat())
 }
 
-/// Builds a name with one attribute.
 fn named(attribute: &[u8]) -> Vec<u8> {
     sequence(&[&wrapped(0x31, attribute)])
 }
@@ -95,10 +93,10 @@ fn check(der: &[u8], good: bool, what: &str) {
 #[test]
 fn reports_issuer_and_serial_number() {
     let table: [(&[u8], &[u8]); 3] = [(&[2, 1, 1], &[1]), (&[2, 2, 0, 0x80], &[0x80]), (&[2, 1, 0], &[])];
-    for (serial, told) in table {
+    for (serial, reported) in table {
         let der = CertificateParts::with(|parts| parts.serial = serial.to_vec());
         let certificate = ForeignCertificate::from_der(&der).unwrap();
-        assert_eq!(certificate.serial(), told);
+        assert_eq!(certificate.serial(), reported);
         assert_eq!(certificate.issuer().common_name(), "issuer");
     }
     let first = CertificateParts::with(|parts| (parts.version, parts.extensions) = (Vec::new(), Vec::new()));

@@ -54,15 +54,15 @@ fn append(file: &mut LogFile, lines: &[&str]) {
 
 /// Returns the number of lines that could not be written and the last error.
 fn append_all(file: &mut LogFile, lines: &[&str]) -> (usize, Option<io::Error>) {
-    let (mut told, mut lost, mut last) = (0, 0, None);
+    let (mut reported, mut lost, mut last) = (0, 0, None);
     file.append(lines.iter().map(|line| line.as_bytes()), |count, written| {
-        told += count;
+        reported += count;
         if let Err(error) = written {
             lost += count;
             last = Some(error);
         }
     });
-    assert_eq!(told, lines.len(), "every line is accounted for");
+    assert_eq!(reported, lines.len(), "every line is accounted for");
     (lost, last)
 }
 

@@ -109,7 +109,6 @@ fn may_request_from(call: &RequestContext<'_>, signer: &str, account: &str) -> b
     call.server.authorizer.decide(&asked).is_allowed()
 }
 
-/// A write of a node to be admitted.
 struct NodeWrite<'a> {
     node: &'a str,
     /// Full user name of the node: `system:node:<name>`.

@@ -14,7 +14,7 @@ use crate::registry::object_fields::{list, text};
 use crate::registry::signers::SIGNERS_KIND;
 use crate::verbs::RequestContext;
 
-/// Rejects revocations for signers that the caller may not sign for, and deletions that would make a
+/// Rejects writes of revocations for signers that the caller may not sign for, and deletions that would make a
 /// certificate valid again although its revocation is final.
 pub(super) fn admit(
     call: &RequestContext<'_>,
@@ -31,7 +31,9 @@ pub(super) fn admit(
             check_right(call, revocation)?;
             check_authority(call, revocation)
         }
-        AdmissionOperation::Update(_) => Ok(()),
+        // The spec is immutable, but an owner reference is enough to have the garbage collector delete a
+        // hold.
+        AdmissionOperation::Update(_) => check_right(call, revocation),
         AdmissionOperation::Delete => check_deletion(call, revocation),
     }
 }

@@ -3,7 +3,6 @@
 use crate::chain::authz::attributes::{AuthorizationAttributes, AuthorizationTarget, ResourceAttributes};
 use crate::verbs::RequestContext;
 
-/// An action on behalf of a signer.
 #[derive(Clone, Copy)]
 pub(super) enum SignerAction {
     /// Approve or deny requests to the signer.

@@ -21,7 +21,6 @@ pub struct CredentialDependencies {
     objects: Vec<ObjectVersion>,
 }
 
-/// Version of an object that a token depends on.
 struct ObjectVersion {
     cache: Arc<KindCache>,
     key: String,

@@ -44,7 +44,6 @@ impl ChainRevocation {
     }
 }
 
-/// Returns the name of the revocation of a certificate by its verified issuer.
 pub(super) fn revocation_name(issuer: &Certificate, serial_hex: &str) -> String {
     object_name(&issuer.authority_id(), serial_hex)
 }

@@ -154,22 +154,22 @@ fn user(claims: &TokenClaims) -> User {
     let groups =
         vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{}", about.namespace)];
     let mut user = User::authenticated(&claims.subject, &about.account.uid, groups);
-    let mut tell = |key: &str, value: &str| {
+    let mut add = |key: &str, value: &str| {
         if !value.is_empty() {
             let key = format!("authentication.kubernetes.io/{key}");
             user.extra.insert(key, vec![value.to_owned()]);
         }
     };
     if let Some(id) = claims.id.as_deref().filter(|id| !id.is_empty()) {
-        tell("credential-id", &format!("JTI={id}"));
+        add("credential-id", &format!("JTI={id}"));
     }
     if let Some(pod) = &about.pod {
-        tell("pod-name", &pod.name);
-        tell("pod-uid", &pod.uid);
+        add("pod-name", &pod.name);
+        add("pod-uid", &pod.uid);
     }
     if let Some(node) = &about.node {
-        tell("node-name", &node.name);
-        tell("node-uid", &node.uid);
+        add("node-name", &node.name);
+        add("node-uid", &node.uid);
     }
     user
 }

@@ -11,7 +11,6 @@ pub struct TokenFile {
     by_digest: HashMap<[u8; 32], Arc<User>>,
 }
 
-/// Parse error of a token file.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct TokenFileError {

@@ -18,7 +18,6 @@ pub struct AuthorizationAttributes<'a> {
     pub target: AuthorizationTarget<'a>,
 }
 
-/// Target of a request to be authorized.
 #[derive(Clone, Debug)]
 pub enum AuthorizationTarget<'a> {
     /// An object or a collection of objects.

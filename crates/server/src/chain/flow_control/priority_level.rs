@@ -28,7 +28,6 @@ impl PriorityLevel {
     pub(crate) const ALL: [PriorityLevel; 4] =
         [PriorityLevel::Exempt, PriorityLevel::Leases, PriorityLevel::Nodes, PriorityLevel::Everyone];
 
-    /// Returns the priority level of a request.
     pub(crate) fn for_request(peer: &Peer, user: &User, info: &RequestInfo) -> PriorityLevel {
         let path = match &info.target {
             RequestTarget::Path if is_health(&info.path) => return PriorityLevel::Exempt,

@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 
 use crate::limits;
 
-/// Limits of a seat pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolBounds {
     /// Total number of seats in the pool.
@@ -117,7 +116,6 @@ impl SeatPool {
         PoolEntry::Queued(QueueTicket { seat, line: QueueGuard { pool: self.clone(), user, ticket } })
     }
 
-    /// Returns the number of seats in use.
     pub(crate) fn seats_in_use(&self) -> usize {
         self.bounds.seats.saturating_sub(self.lock().free)
     }
@@ -196,7 +194,6 @@ impl SeatPoolState {
         self.held.get(user).copied().unwrap_or_default()
     }
 
-    /// Takes seats for a request of the user.
     fn take_seats(&mut self, user: &str, weight: usize) -> Arc<str> {
         let known = self.held.get_key_value(user).map(|(user, _)| user.clone());
         let user = known.unwrap_or_else(|| user.into());
@@ -206,7 +203,6 @@ impl SeatPoolState {
         user
     }
 
-    /// Returns seats of the user.
     fn release_seats(&mut self, user: &Arc<str>, seats: usize) {
         self.free += seats;
         let Some(held) = self.held.get_mut(user) else { return };

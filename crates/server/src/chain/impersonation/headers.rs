@@ -9,7 +9,6 @@ use windlass_api::field::quote;
 
 use crate::error::Error;
 
-/// Common prefix of all impersonation headers.
 pub(super) const PREFIX: &str = "impersonate-";
 const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");

@@ -134,10 +134,10 @@ fn a_new_request_keeps_the_rules() {
         ),
     ];
     for (pointer, value, want) in cases {
-        let told = refusals(&KIND, &with(pointer, value.clone()));
-        assert_eq!(told.len(), want.len(), "{value}: {told:?}");
-        for (told, want) in told.iter().zip(*want) {
-            assert!(told.starts_with(want), "{value}: {told}");
+        let reported = refusals(&KIND, &with(pointer, value.clone()));
+        assert_eq!(reported.len(), want.len(), "{value}: {reported:?}");
+        for (reported, want) in reported.iter().zip(*want) {
+            assert!(reported.starts_with(want), "{value}: {reported}");
         }
     }
 }
@@ -150,8 +150,8 @@ fn text_around_a_request_does_not_matter_but_blocks_before_it_do() {
         ([request, key].concat(), true),
         ([key, request].concat(), false),
     ] {
-        let told = refusals(&KIND, &with("/spec/request", base64(&text)));
-        assert_eq!(told.is_empty(), good, "{told:?}");
+        let reported = refusals(&KIND, &with("/spec/request", base64(&text)));
+        assert_eq!(reported.is_empty(), good, "{reported:?}");
     }
 }
 
@@ -229,12 +229,12 @@ fn each_subresource_permits_its_own_changes() {
         ("status", &["Failed"], &[], &[remove("Failed")]),
     ];
     for (door, before, after, want) in cases {
-        let (_, told) = through(door, decided(after), &decided(before));
-        assert_eq!(told, *want, "{door} {before:?} {after:?}");
+        let (_, reported) = through(door, decided(after), &decided(before));
+        assert_eq!(reported, *want, "{door} {before:?} {after:?}");
     }
-    let (_, told) = through("approval", decided(&["Approved", "Denied"]), &decided(&[]));
-    assert_eq!(told.len(), 1);
-    assert!(told[0].ends_with("`conditions[{\"type\": \"Denied\"}]`"), "{told:?}");
+    let (_, reported) = through("approval", decided(&["Approved", "Denied"]), &decided(&[]));
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].ends_with("`conditions[{\"type\": \"Denied\"}]`"), "{reported:?}");
 }
 
 #[test]
@@ -243,8 +243,8 @@ fn a_status_leaves_the_decision_as_it_was() {
     let mut new = decided(&["Failed", "Approved"]);
     new["status"]["conditions"][1]["message"] = json!("something else");
     new["spec"]["signerName"] = json!("example.com/other");
-    let (new, told) = through("status", new, &old);
-    assert_eq!(told, [""; 0]);
+    let (new, reported) = through("status", new, &old);
+    assert_eq!(reported, [""; 0]);
     assert_eq!(new["status"]["conditions"][1], condition("Approved"));
     assert_eq!(new["spec"], old["spec"]);
 }
@@ -252,11 +252,11 @@ fn a_status_leaves_the_decision_as_it_was() {
 #[test]
 fn an_approval_leaves_the_certificate_as_it_was() {
     let certificate = base64(fixture!("leaf.pem"));
-    let (new, told) = through("approval", with("/status/certificate", certificate.clone()), &request());
-    assert_eq!((told.len(), &new["status"]), (0, &json!({})));
+    let (new, reported) = through("approval", with("/status/certificate", certificate.clone()), &request());
+    assert_eq!((reported.len(), &new["status"]), (0, &json!({})));
     let old = with("/status/certificate", certificate.clone());
-    let (new, told) = through("approval", decided(&["Approved"]), &old);
-    assert_eq!((told.len(), &new["status"]["certificate"]), (0, &certificate));
+    let (new, reported) = through("approval", decided(&["Approved"]), &old);
+    assert_eq!((reported.len(), &new["status"]["certificate"]), (0, &certificate));
 }
 
 #[test]
@@ -284,9 +284,12 @@ fn a_certificate_is_set_once() {
     ];
     for (i, (before, after, want)) in cases.into_iter().enumerate() {
         let old = with("/status/certificate", before);
-        let (_, told) = through("status", with("/status/certificate", after), &old);
-        assert_eq!(told.len(), usize::from(want.is_some()), "case {i}: {told:?}");
-        assert!(told.iter().zip(&want).all(|(told, want)| told.starts_with(want)), "{told:?}");
+        let (_, reported) = through("status", with("/status/certificate", after), &old);
+        assert_eq!(reported.len(), usize::from(want.is_some()), "case {i}: {reported:?}");
+        assert!(
+            reported.iter().zip(&want).all(|(reported, want)| reported.starts_with(want)),
+            "{reported:?}"
+        );
     }
 }
 
@@ -305,8 +308,8 @@ fn conditions_get_the_times_they_lack() {
     for door in ["approval", "status"] {
         for (given, updated, changed) in &cases {
             let new = with("/status/conditions", json!([given]));
-            let (new, told) = through(door, new, &old);
-            assert_eq!(told, [""; 0]);
+            let (new, reported) = through(door, new, &old);
+            assert_eq!(reported, [""; 0]);
             let condition = &new["status"]["conditions"][0];
             assert_eq!(condition["lastUpdateTime"], **updated, "{given}");
             assert_eq!(condition["lastTransitionTime"], **changed, "{given}");

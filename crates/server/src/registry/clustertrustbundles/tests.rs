@@ -36,16 +36,19 @@ fn bundles_are_named_after_their_signer() {
         ("s:a", "s", &["spec.signerName: Invalid value: \"s\": must be a fully qualified domain"]),
     ];
     for (name, signer, want) in cases {
-        let told = refusals(&KIND, &bundle(name, signer, fixture!("ca-p256.pem")));
-        assert_eq!(told.len(), want.len(), "{name}: {told:?}");
-        assert!(told.iter().zip(*want).all(|(told, want)| told.starts_with(want)), "{told:?}");
+        let reported = refusals(&KIND, &bundle(name, signer, fixture!("ca-p256.pem")));
+        assert_eq!(reported.len(), want.len(), "{name}: {reported:?}");
+        assert!(
+            reported.iter().zip(*want).all(|(reported, want)| reported.starts_with(want)),
+            "{reported:?}"
+        );
     }
     let mut generated = bundle("e.com:s:a-x", "e.com/s", fixture!("ca-p256.pem"));
     generated["metadata"]["generateName"] = json!("e.com:s:a-");
     assert_eq!(refusals(&KIND, &generated), [""; 0]);
     generated["metadata"]["generateName"] = json!("a-");
-    let told = refusals(&KIND, &generated);
-    assert_eq!(told, [format!("metadata.generateName: Invalid value: \"a-\": {prefix}")]);
+    let reported = refusals(&KIND, &generated);
+    assert_eq!(reported, [format!("metadata.generateName: Invalid value: \"a-\": {prefix}")]);
 }
 
 #[test]
@@ -81,10 +84,10 @@ fn trust_anchors_are_certificates_of_authorities_each_once() {
         ),
     ];
     for (parts, want) in cases {
-        let told = refusals(&KIND, &bundle("a", "", &parts.concat()));
+        let reported = refusals(&KIND, &bundle("a", "", &parts.concat()));
         let want =
             want.iter().map(|words| format!("spec.trustBundle: Invalid value: \"<value omitted>\": {words}"));
-        assert_eq!(told, want.collect::<Vec<_>>());
+        assert_eq!(reported, want.collect::<Vec<_>>());
     }
 }
 
@@ -94,8 +97,8 @@ fn a_bundle_has_its_limit() {
     let padding = MAX_TRUST_BUNDLE_BYTES - pem.len();
     let full = format!("{pem}{}", "x".repeat(padding));
     assert_eq!(refusals(&KIND, &bundle("a", "", &full)), [""; 0]);
-    let told = refusals(&KIND, &bundle("a", "", &format!("{full}x")));
-    assert_eq!(told, ["spec.trustBundle: Too long: may not be more than 1048576 bytes"]);
+    let reported = refusals(&KIND, &bundle("a", "", &format!("{full}x")));
+    assert_eq!(reported, ["spec.trustBundle: Too long: may not be more than 1048576 bytes"]);
 }
 
 #[test]
@@ -107,16 +110,16 @@ fn a_change_keeps_the_signer_and_parses_what_is_new() {
     assert_eq!(change_refusals(&KIND, &better, &old), [""; 0]);
     let worse = bundle("e.com:s:a", "e.com/s", "nothing");
     assert_eq!(change_refusals(&KIND, &worse, &better).len(), 1);
-    let told = change_refusals(&KIND, &bundle("e.com:s:a", "e.com/t", pem), &better);
+    let reported = change_refusals(&KIND, &bundle("e.com:s:a", "e.com/t", pem), &better);
     assert_eq!(
-        told,
+        reported,
         [
             "metadata.name: Invalid value: \"e.com:s:a\": ClusterTrustBundle for signerName e.com/t must be named with prefix e.com:t:",
             "spec.signerName: Invalid value: \"e.com/t\": field is immutable",
         ]
     );
-    let told = change_refusals(&KIND, &bundle("a", "e.com/s", pem), &bundle("a", "", pem));
-    assert_eq!(told.len(), 2, "a bundle without a signer cannot get one: {told:?}");
+    let reported = change_refusals(&KIND, &bundle("a", "e.com/s", pem), &bundle("a", "", pem));
+    assert_eq!(reported.len(), 2, "a bundle without a signer cannot get one: {reported:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::object_fields::tests::{cells, change_refusals, refusals};
+use super::super::object_fields::tests::{cells, refusals};
 use super::*;
 
 /// An event as served in `events.k8s.io/v1`.
@@ -59,33 +59,6 @@ fn the_groups_name_the_same_fields_differently() {
 }
 
 #[test]
-fn namespaces_agree() {
-    let refused = |namespace: &str| {
-        vec![format!(
-            "involvedObject.namespace: Invalid value: \"{namespace}\": does not match \
-             event.namespace"
-        )]
-    };
-    let table = [
-        ("a", "a", vec![]),
-        ("default", "", vec![]),
-        ("a", "", refused("")),
-        ("a", "b", refused("b")),
-        ("kube-system", "", refused("")),
-    ];
-    for (namespace, involved, expected) in table {
-        let event = json!({
-            "metadata": {"namespace": namespace}, "involvedObject": {"namespace": involved}
-        });
-        assert_eq!(refusals(&KIND, &event), expected, "{event}");
-    }
-    let event = with(stored(), json!({"involvedObject": {}}));
-    assert_eq!(refusals(&KIND, &event), refused(""));
-    let event = with(event, json!({"metadata": {"namespace": "kube-system"}}));
-    assert_eq!(refusals(&KIND, &event), Vec::<String>::new());
-}
-
-#[test]
 fn events_with_a_time_record_controller_and_action() {
     assert_eq!(refusals(&KIND, &stored()), Vec::<String>::new());
     let event = with(
@@ -109,46 +82,6 @@ fn events_with_a_time_record_controller_and_action() {
     );
     let event = with(event, json!({"apiVersion": "events.k8s.io/v1"}));
     assert!(refusals(&KIND, &event)[0].starts_with("reportingController: "));
-}
-
-#[test]
-fn the_newer_group_is_stricter() {
-    let old_style = json!({
-        "metadata": {"namespace": "a"}, "involvedObject": {"namespace": "a"}, "type": "Odd",
-        "firstTimestamp": "2026-01-01T00:00:00Z", "lastTimestamp": "2026-01-01T00:00:00Z",
-        "count": 1, "source": {"component": "x"}, "series": {"count": 1, "lastObservedTime": null}
-    });
-    assert_eq!(refusals(&KIND, &old_style), Vec::<String>::new());
-    let strict = with(old_style, json!({"apiVersion": "events.k8s.io/v1"}));
-    assert_eq!(
-        refusals(&KIND, &strict),
-        [
-            "series.count: Invalid value: \"\": should be at least 2",
-            "series.lastObservedTime: Required value",
-            "eventTime: Required value",
-            "type: Invalid value: \"\": has invalid value: Odd",
-            "firstTimestamp: Invalid value: \"\": needs to be unset",
-            "lastTimestamp: Invalid value: \"\": needs to be unset",
-            "count: Invalid value: \"\": needs to be unset",
-            "source: Invalid value: \"\": needs to be unset",
-        ]
-    );
-}
-
-#[test]
-fn in_the_newer_group_only_the_series_changes() {
-    let new = with(stored(), json!({"message": "other", "reportingComponent": "me", "series": {"count": 1}}));
-    assert_eq!(change_refusals(&KIND, &new, &stored()), Vec::<String>::new());
-    let new = with(new, json!({"apiVersion": "events.k8s.io/v1"}));
-    assert_eq!(
-        change_refusals(&KIND, &new, &stored()),
-        [
-            "series.count: Invalid value: \"\": should be at least 2",
-            "series.lastObservedTime: Required value",
-            "message: Invalid value: \"other\": field is immutable",
-            "reportingController: Invalid value: \"me\": field is immutable",
-        ]
-    );
 }
 
 #[test]

@@ -12,7 +12,6 @@ const SHORT: usize = 128;
 /// Maximum bytes of a message.
 const MESSAGE: usize = 1024;
 
-/// Validates a new event object.
 pub(super) fn create(event: &Value, errors: &mut FieldErrors) {
     validate_both(event, errors);
     if !is_strict(event) {
@@ -38,7 +37,6 @@ pub(super) fn create(event: &Value, errors: &mut FieldErrors) {
     unset("source", source != 0);
 }
 
-/// Validates an update of an event.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     validate_both(new, errors);
     if !is_strict(new) {
@@ -87,9 +85,7 @@ fn validate_both(event: &Value, errors: &mut FieldErrors) {
     if !is_zero_time(text(event, "/eventTime")) {
         validate_new(event, errors);
     }
-    for message in dns1123_subdomain(namespace) {
-        errors.invalid_str(&FieldPath::new("namespace"), namespace, &message);
-    }
+    errors.invalid_each(&FieldPath::new("namespace"), namespace, dns1123_subdomain(namespace));
 }
 
 fn validate_new(event: &Value, errors: &mut FieldErrors) {
@@ -98,9 +94,7 @@ fn validate_new(event: &Value, errors: &mut FieldErrors) {
     if controller.is_empty() {
         errors.required(&path, "");
     }
-    for message in qualified_name(controller) {
-        errors.invalid_str(&path, controller, &message);
-    }
+    errors.invalid_each(&path, controller, qualified_name(controller));
     for (field, max, required) in [
         ("reportingInstance", SHORT, true),
         ("action", SHORT, true),

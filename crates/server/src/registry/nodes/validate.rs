@@ -9,7 +9,6 @@ use windlass_api::names;
 
 use super::super::pods::rules::{go_json, quantity, taint_effect};
 
-/// Validates a new node object.
 pub(super) fn create(node: &Value, errors: &mut FieldErrors) {
     taints(node, errors);
     resources(node, errors);

@@ -15,7 +15,6 @@ use super::key_material::{KeyMaterial, refuse};
 use super::{DENIED, FAILED, ISSUED, has_condition};
 use crate::registry::object_fields::{list, non_null, text};
 
-/// Validates an update of the status.
 pub(super) fn update(new: &Value, old: &Value, now: OffsetDateTime, errors: &mut FieldErrors) {
     // Metadata errors are reported alone.
     if !errors.is_empty() {

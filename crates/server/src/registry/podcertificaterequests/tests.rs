@@ -11,6 +11,7 @@ use windlass_pki::{
     AltName, CertificateAuthority, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue,
     pem,
 };
+use windlass_testkit::leaf_template;
 
 use super::{KIND, STABLE};
 use crate::registry::kind::SubresourceAction;
@@ -121,9 +122,12 @@ fn a_new_request_keeps_the_rules() {
         ),
     ];
     for (changes, want) in cases {
-        let told = refusals(&KIND, &with(changes.clone()));
-        assert_eq!(told.len(), want.len(), "{changes}: {told:?}");
-        assert!(told.iter().zip(*want).all(|(told, want)| told.starts_with(want)), "{told:?}");
+        let reported = refusals(&KIND, &with(changes.clone()));
+        assert_eq!(reported.len(), want.len(), "{changes}: {reported:?}");
+        assert!(
+            reported.iter().zip(*want).all(|(reported, want)| reported.starts_with(want)),
+            "{reported:?}"
+        );
     }
 }
 
@@ -137,8 +141,7 @@ fn a_key_comes_with_one_proof() {
     let modulus = stub_modulus.replace("stubPKCS10Request", "pkixPublicKey");
     let curve = "spec.pkixPublicKey: Invalid value: \"curve P-224\": elliptic public keys must \
                  use curve P256 or P384";
-    let proof = "spec.proofOfPossession: Invalid value: could not verify proof-of-possession \
-                 signature";
+    let proof = "spec.proofOfPossession: Invalid value: could not verify proof-of-possession signature";
     let long = STANDARD.encode(vec![0; 10_241]);
     let stub = |value: Value| with(key("stubPKCS10Request", value));
     let tampered = {
@@ -175,8 +178,7 @@ fn a_key_comes_with_one_proof() {
         (pair(fixture!("pcr-rsa3072.spki"), p256()), proof),
         (
             pair("Z2FyYmFnZQ==".into(), p256()),
-            "spec.pkixPublicKey: Invalid value: \"Z2FyYmFnZQ==\": must be a valid PKIX-serialized \
-             public key",
+            "spec.pkixPublicKey: Invalid value: \"Z2FyYmFnZQ==\": must be a valid PKIX-serialized public key",
         ),
         (pair(long.clone(), p256()), "spec.pkixPublicKey: Too long: may not be more than 10240 bytes"),
         (
@@ -201,12 +203,12 @@ fn the_requested_spec_is_immutable() {
     assert_eq!(change_refusals(&KIND, &new, &old), [""; 0]);
     new["spec"]["maxExpirationSeconds"] = json!(7200);
     new["spec"]["unverifiedUserAnnotations"] = json!({"a.b/c": "d"});
-    let told = change_refusals(&KIND, &new, &old);
-    assert_eq!(told.len(), 1);
-    assert!(told[0].starts_with("spec: Invalid value: {\"SignerName\":\"example.com/pods\","));
-    assert!(told[0].contains("\"MaxExpirationSeconds\":7200,\"PKIXPublicKey\":null,"));
+    let reported = change_refusals(&KIND, &new, &old);
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].starts_with("spec: Invalid value: {\"SignerName\":\"example.com/pods\","));
+    assert!(reported[0].contains("\"MaxExpirationSeconds\":7200,\"PKIXPublicKey\":null,"));
     let end = "\"UnverifiedUserAnnotations\":{\"a.b/c\":\"d\"}}: field is immutable";
-    assert!(told[0].ends_with(end), "{told:?}");
+    assert!(reported[0].ends_with(end), "{reported:?}");
 }
 
 fn condition(kind: &str) -> Value {
@@ -241,15 +243,14 @@ fn an_answer_changes_nothing_else() {
     new["metadata"]["annotations"] = json!({"c": "d"});
     new["metadata"]["finalizers"] = json!(["e/f"]);
     new["spec"]["podName"] = json!("other");
-    let (new, told) = answer(new, &old);
-    assert_eq!(told, [""; 0]);
+    let (new, reported) = answer(new, &old);
+    assert_eq!(reported, [""; 0]);
     assert_eq!((&new["metadata"], &new["spec"]), (&old["metadata"], &old["spec"]));
 }
 
 #[test]
 fn a_request_is_answered_once() {
-    let settled = "status: Invalid value: immutable after PodCertificateRequest is issued, \
-                   denied, or failed";
+    let settled = "status: Invalid value: immutable after PodCertificateRequest is issued, denied, or failed";
     let empty = "status: Invalid value: non-condition status fields must be empty when denying or \
                  failing the PodCertificateRequest";
     let pending = "status: Invalid value: status is immutable unless transitioning to \
@@ -299,8 +300,8 @@ fn a_request_is_answered_once() {
         ),
     ];
     for (old, new, want) in cases {
-        let (_, told) = answer(answered(new.clone()), &answered(old));
-        assert_eq!(told, want, "{new}");
+        let (_, reported) = answer(answered(new.clone()), &answered(old));
+        assert_eq!(reported, want, "{new}");
     }
 }
 
@@ -339,12 +340,13 @@ impl TestSigner {
 
     fn chain(&self, wanted: &IssueParameters) -> String {
         let leaf = LeafTemplate {
-            subject: Subject::new("pod", &[]).unwrap(),
             alt_names: vec![AltName::Dns(wanted.name.into())],
-            purposes: Vec::new(),
-            validity: Validity::lasting(NOW + wanted.starts, wanted.lasts).unwrap(),
-            public_key: self.key.public_key(),
-            serial: Serial::random(&SystemRandom::new()).unwrap(),
+            ..leaf_template(
+                "pod",
+                &[],
+                Validity::lasting(NOW + wanted.starts, wanted.lasts).unwrap(),
+                &self.key,
+            )
         };
         let leaf = issue(&self.authority, &leaf).unwrap();
         pem::encode_certificates([leaf.as_slice(), self.authority.certificate().der()])
@@ -483,9 +485,12 @@ fn an_issued_status_agrees_with_its_certificate() {
         let mut status = signer.status(&USUAL);
         status["certificateChain"] = json!(good);
         status[field] = value.clone();
-        let told = signer.update_errors(status);
-        assert_eq!(told.len(), want.len(), "case {i}: {told:?}");
-        assert!(told.iter().zip(want).all(|(told, want)| told.contains(want)), "{i}: {told:?}");
+        let reported = signer.update_errors(status);
+        assert_eq!(reported.len(), want.len(), "case {i}: {reported:?}");
+        assert!(
+            reported.iter().zip(want).all(|(reported, want)| reported.contains(want)),
+            "{i}: {reported:?}"
+        );
     }
 }
 

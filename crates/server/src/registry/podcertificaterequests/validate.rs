@@ -14,7 +14,6 @@ const SHORTEST_SECONDS: i64 = 60 * 60;
 const LONGEST_SECONDS: i64 = 91 * 24 * 60 * 60;
 const LONGEST_SECONDS_OF_KUBERNETES: i64 = 24 * 60 * 60;
 
-/// Validates a new request object.
 pub(super) fn create(request: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     let signer = text(request, "/spec/signerName");

@@ -42,7 +42,6 @@ pub(super) fn conditions(pod: &Value) -> Vec<Value> {
     vec![json!({"type": "Completed", "status": "True", "reason": phase, "message": message})]
 }
 
-/// Summary of the containers' states.
 struct ContainerSummary {
     total: usize,
     ready: usize,

@@ -30,7 +30,6 @@ pub(crate) use scheduling::taint_effect;
 pub(super) use status::{ephemeral_containers, resize, status};
 pub(super) use update::update;
 
-/// Validates a new pod object.
 pub(super) fn create(pod: &Value, errors: &mut FieldErrors) {
     metadata_and_spec(pod, errors);
     let path = FieldPath::new("spec");
@@ -60,7 +59,6 @@ fn metadata_and_spec(pod: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates annotations with a meaning for pods.
 fn annotations(pod: &Value, errors: &mut FieldErrors) {
     let path = FieldPath::new("metadata").child("annotations");
     if let Some(value) = annotation(pod, MIRROR)
@@ -217,7 +215,6 @@ fn operating_system(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates a string against known values.
 fn one_of(path: &FieldPath, value: &str, known: &[&str], errors: &mut FieldErrors) {
     if value.is_empty() {
         errors.required(path, "");
@@ -226,14 +223,12 @@ fn one_of(path: &FieldPath, value: &str, known: &[&str], errors: &mut FieldError
     }
 }
 
-/// Validates an optional name with a rule.
 fn name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     if !value.is_empty() {
         report_all(path, value, rule(value), errors);
     }
 }
 
-/// Validates a required name with a rule.
 fn required_name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, errors: &mut FieldErrors) {
     if value.is_empty() {
         errors.required(path, "");
@@ -242,7 +237,6 @@ fn required_name(path: &FieldPath, value: &str, rule: fn(&str) -> Vec<String>, e
     }
 }
 
-/// Validates that a string is present.
 fn required(path: &FieldPath, object: &Value, field: &str, errors: &mut FieldErrors) {
     if text(object, field).is_empty() {
         errors.required(&path.child(field), "");
@@ -263,7 +257,6 @@ fn report_all(path: &FieldPath, value: &str, words: Vec<String>, errors: &mut Fi
     }
 }
 
-/// Validates the key of a label.
 fn label_name(path: &FieldPath, key: &str, errors: &mut FieldErrors) {
     report_all(path, key, names::qualified_name(key), errors);
 }

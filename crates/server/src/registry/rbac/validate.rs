@@ -9,13 +9,11 @@ use super::super::object_fields::{count, list, non_null, text};
 use super::GROUP;
 use super::Scope;
 
-/// Validates the rules of a role.
 pub(super) fn role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Namespaced, errors);
     required_verbs(object, errors);
 }
 
-/// Validates the rules of a cluster role.
 pub(super) fn cluster_role(object: &Value, errors: &mut FieldErrors) {
     policy_rules(object, Scope::Cluster, errors);
     if non_null(object, "/aggregationRule").is_some() {
@@ -40,12 +38,10 @@ fn aggregation_rule(object: &Value, errors: &mut FieldErrors) {
     }
 }
 
-/// Validates a new role binding.
 pub(super) fn role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Namespaced, &["Role", "ClusterRole"], errors);
 }
 
-/// Validates a cluster role binding object.
 pub(super) fn cluster_role_binding(object: &Value, errors: &mut FieldErrors) {
     binding(object, Scope::Cluster, &["ClusterRole"], errors);
 }
@@ -114,9 +110,7 @@ fn binding(object: &Value, scope: Scope, kinds: &[&str], errors: &mut FieldError
         errors.not_supported(&path.child("kind"), kind, kinds);
     }
     let name = text(object, "/roleRef/name");
-    for message in path_segment_rule(name, false) {
-        errors.invalid_str(&path.child("name"), name, &message);
-    }
+    errors.invalid_each(&path.child("name"), name, path_segment_rule(name, false));
     for (i, each) in list(object, "/subjects").iter().enumerate() {
         subject(each, scope, &FieldPath::new("subjects").index(i), errors);
     }
@@ -137,9 +131,7 @@ fn subject(subject: &Value, scope: Scope, path: &FieldPath, errors: &mut FieldEr
     match text(subject, "/kind") {
         "ServiceAccount" => {
             if !name.is_empty() {
-                for message in dns1123_subdomain(name) {
-                    errors.invalid_str(&at_name, name, &message);
-                }
+                errors.invalid_each(&at_name, name, dns1123_subdomain(name));
             }
             if !group.is_empty() {
                 errors.not_supported(&at_group, group, &[""]);
@@ -160,6 +152,3 @@ fn subject(subject: &Value, scope: Scope, path: &FieldPath, errors: &mut FieldEr
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -16,7 +16,6 @@ const KUBELET_PORT: i64 = 10250;
 /// Maximum session affinity timeout, in seconds.
 const MAX_AFFINITY_SECONDS: i64 = 86400;
 
-/// Validates a new service object.
 pub(super) fn create(service: &Value, errors: &mut FieldErrors) {
     let spec = FieldPath::new("spec");
     let kind = text(service, "/spec/type");
@@ -45,7 +44,6 @@ pub(super) fn create(service: &Value, errors: &mut FieldErrors) {
     validate_policies(service, errors);
 }
 
-/// Validates an update of a service.
 pub(super) fn update(new: &Value, old: &Value, errors: &mut FieldErrors) {
     let external = |object: &Value| text(object, "/spec/type") == "ExternalName";
     if !external(new) && !external(old) {
@@ -247,7 +245,5 @@ fn validate_policies(service: &Value, errors: &mut FieldErrors) {
 }
 
 fn invalid_each(path: &FieldPath, value: &str, messages: Vec<String>, errors: &mut FieldErrors) {
-    for message in messages {
-        errors.invalid_str(path, value, &message);
-    }
+    errors.invalid_each(path, value, messages);
 }

@@ -78,7 +78,6 @@ fn check(errors: FieldErrors) -> Result<(), Error> {
     Err(Error::Invalid { group, kind: String::new(), name: String::new(), errors })
 }
 
-/// Returns the user in the spec of the review.
 fn subject(spec: &Value) -> User {
     let extra = spec["extra"].as_object().into_iter().flatten();
     User {

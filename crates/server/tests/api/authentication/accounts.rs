@@ -215,7 +215,7 @@ async fn cve_2025_66406_a_token_counts_for_its_audience_only() {
     for token in [&both, &own] {
         bearer(&server, token).await;
     }
-    for (token, asked, told) in [
+    for (token, asked, reported) in [
         (&vault, &["vault"][..], Some(json!(["vault"]))),
         (&vault, &["x", "vault"], Some(json!(["vault"]))),
         (&vault, &[ISSUER], None),
@@ -227,8 +227,8 @@ async fn cve_2025_66406_a_token_counts_for_its_audience_only() {
         (&own, &[], Some(json!([ISSUER]))),
     ] {
         let status = review(&server, token, asked).await;
-        assert_eq!(status.get("audiences").cloned(), told, "{asked:?}: {status}");
-        assert_eq!(status["authenticated"] == true, told.is_some(), "{asked:?}: {status}");
+        assert_eq!(status.get("audiences").cloned(), reported, "{asked:?}: {status}");
+        assert_eq!(status["authenticated"] == true, reported.is_some(), "{asked:?}: {status}");
     }
 }
 

@@ -286,7 +286,6 @@ async fn a_watch_continues_when_others_are_revoked() {
     assert_eq!(watch.next().await["object"]["metadata"]["name"], "later");
 }
 
-/// A check that fails with an error ends the watch.
 #[tokio::test]
 async fn a_check_that_fails_ends_the_watch() {
     let broken = Arc::new(std::sync::atomic::AtomicBool::new(false));

@@ -25,7 +25,6 @@ fn connection(chain: &[CertificateDer<'static>]) -> Arc<Peer> {
     Arc::new(Peer::from_tls("127.0.0.1:1".parse().unwrap(), chain.to_vec()))
 }
 
-/// Returns the revocation of a certificate.
 fn revocation(issuer: &Certificate, revoked: &[u8], reason: &str) -> Value {
     let revoked = Certificate::from_der(revoked).unwrap();
     let (authority, serial) = (issuer.authority_id(), revoked.serial_hex());

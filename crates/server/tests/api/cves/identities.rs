@@ -59,8 +59,8 @@ async fn cve_2021_27099_no_name_is_read_as_a_path() {
     for name in ALMOST {
         request_as(&server, name, Method::GET, path).send().await.fails(403, "Forbidden");
         as_alice(name).await.fails(403, "Forbidden");
-        let told = request_as(&server, name, Method::POST, who).json(&json!({})).send().await.expect(201);
-        let user = &told["status"]["userInfo"];
+        let reported = request_as(&server, name, Method::POST, who).json(&json!({})).send().await.expect(201);
+        let user = &reported["status"]["userInfo"];
         assert_eq!(user["username"], *name);
         let groups = user["groups"].to_string();
         assert!(!groups.contains("system:serviceaccounts:b\""), "{name}: {groups}");

@@ -185,11 +185,11 @@ async fn cve_2022_3162_keys_stay_under_their_prefix() {
         assert!(parts.iter().all(|part| plain(part)), "{key}");
         let object: Value = serde_json::from_slice(&stored.value).unwrap();
         let metadata = &object["metadata"];
-        let told = match metadata["namespace"].as_str() {
+        let reported = match metadata["namespace"].as_str() {
             Some(namespace) => vec![namespace, metadata["name"].as_str().unwrap()],
             None => vec![metadata["name"].as_str().unwrap()],
         };
-        assert_eq!(parts[2..], told, "{key}");
+        assert_eq!(parts[2..], reported, "{key}");
     }
     assert!(page.items.iter().any(|(key, _)| key == "core/configmaps/team/hidden"));
 }

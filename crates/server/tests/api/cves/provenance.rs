@@ -15,8 +15,8 @@ async fn rights(server: &TestServer, user: &str) -> Vec<Value> {
         let path = format!("{REVIEWS}/selfsubjectrulesreviews");
         let asked = request_as(server, user, Method::POST, &path).json(&review);
         let groups = http::HeaderValue::from_static("system:authenticated");
-        let told = asked.header_value("impersonate-group", groups).send().await.expect(201);
-        all.push(told["status"].clone());
+        let reported = asked.header_value("impersonate-group", groups).send().await.expect(201);
+        all.push(reported["status"].clone());
     }
     all
 }

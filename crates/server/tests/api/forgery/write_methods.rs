@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 use super::field_locations::{FieldChange, pointer};
 use windlass_testkit::{TestResponse, TestServer};
 
-/// Field manager of the forged fields.
 pub const MANAGER: &str = "forger";
 
 /// How a change is sent.

@@ -295,7 +295,6 @@ fn put(schema: &Schema, shape: &ValueShape, value: &mut Value, path: &[FieldStep
     }
 }
 
-/// Returns a minimal accepted object of a kind.
 pub fn minimal(kind: &Kind, name: &str) -> Value {
     let mut object = match kind.name {
         "Pod" => json!({"spec": {"containers": [{"name": "c", "image": "i"}]}}),
@@ -349,6 +348,7 @@ pub fn minimal(kind: &Kind, name: &str) -> Value {
         "Signer" => json!({"spec": {
             "signerName": format!("example.com/{name}"), "ca": {"selfSigned": {}}, "pods": {"serviceNames": true},
         }}),
+        "CARotation" => json!({"spec": {"signerName": "example.com/web"}}),
         "LedgerSegment" => json!({"spec": {
             "chain": "short", "sequence": 1, "previousHash": format!("sha256:{}", "0".repeat(64)),
             "entries": "YQ==", "entryCount": 1, "latestExpiry": "2026-01-01T00:00:00Z",

@@ -262,7 +262,9 @@ pub async fn view(world: &MatrixFixture, path: &str, shown: &str) -> Vec<MatrixR
     let current = world.server.get(path).await.expect(200);
     let update = request("update", shown, Method::PUT, path.to_owned());
     let get = request("get", shown, Method::GET, path.to_owned());
-    let merge = json!({"status": {"phase": "Running"}});
+    // A phase that the kind has, where it is an enum.
+    let phase = if current["kind"] == "CARotation" { "Renewing" } else { "Running" };
+    let merge = json!({"status": {"phase": phase}});
     let json = json!([{"op": "test", "path": "/kind", "value": current["kind"]}]);
     let mut all = vec![get, MatrixRequest { body: Some(current), ..update }];
     all.extend(patches(path, shown, &merge, &json));

@@ -3,7 +3,6 @@
 use super::*;
 use windlass_testkit::{PODS, pod};
 
-/// Returns a mirror pod of a static pod.
 fn mirror(uid: &str) -> Value {
     let mut object = pod("static-node-1");
     object["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});

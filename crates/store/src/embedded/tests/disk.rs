@@ -59,9 +59,9 @@ async fn a_full_disk_passes() {
         _ => options.max_pages = Some(400),
     }
     let store = EmbeddedStore::open(options.clone()).unwrap();
-    let (told, feed) = std::sync::mpsc::channel();
+    let (sender, feed) = std::sync::mpsc::channel();
     let sink = move |message: crate::FeedMessage<'_>| {
-        message.changes().iter().for_each(|e| told.send(e.revision).unwrap())
+        message.changes().iter().for_each(|e| sender.send(e.revision).unwrap())
     };
     store.watch(store.revision(), Box::new(sink)).unwrap();
 

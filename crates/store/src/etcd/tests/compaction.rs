@@ -5,7 +5,6 @@ use crate::etcd::compactor::CompactedBy;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A compactor with a manual clock.
 struct ManualCompactor<'a> {
     store: &'a EtcdStore,
     compactor: Option<Compactor>,
@@ -23,12 +22,12 @@ impl<'a> ManualCompactor<'a> {
         let mut compactor = self.compactor.take().unwrap();
         let now = self.begun + MINUTE * minute;
         let round = async move {
-            let told = compactor.round(now).await.unwrap();
-            (compactor, told)
+            let outcome = compactor.round(now).await.unwrap();
+            (compactor, outcome)
         };
-        let (compactor, told) = self.store.handle.spawn(round).await.unwrap();
+        let (compactor, outcome) = self.store.handle.spawn(round).await.unwrap();
         self.compactor = Some(compactor);
-        told
+        outcome
     }
 }
 
@@ -55,11 +54,11 @@ async fn servers_compact_in_turn_and_record_the_compactor() {
     // The first is gone, and the second takes over.
     write(&a).await;
     assert_eq!(two.round_at(11).await, None);
-    let told = two.round_at(16).await.unwrap();
-    assert_eq!((told.0, b.floor()), (CompactedBy::ThisStore, told.1));
-    assert!(told.1 > second);
+    let outcome = two.round_at(16).await.unwrap();
+    assert_eq!((outcome.0, b.floor()), (CompactedBy::ThisStore, outcome.1));
+    assert!(outcome.1 > second);
     // When the first is back, it is not its turn.
-    assert_eq!(one.round_at(20).await, Some((CompactedBy::Sibling, told.1)));
+    assert_eq!(one.round_at(20).await, Some((CompactedBy::Sibling, outcome.1)));
     // Another user compacts, and both detect it.
     let third = write(&a).await;
     stranger.catch_up().await.unwrap();

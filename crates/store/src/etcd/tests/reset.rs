@@ -59,7 +59,7 @@ type ReplicaMap = Arc<Mutex<BTreeMap<String, Bytes>>>;
 /// Watches a store; sends the revision of each reset.
 fn maintain_replica(store: &EtcdStore) -> (ReplicaMap, Receiver<Revision>) {
     let kept = ReplicaMap::default();
-    let (told, resets) = channel();
+    let (sender, resets) = channel();
     let state = Arc::clone(&kept);
     let sink = move |message: FeedMessage<'_>| {
         let mut state = state.lock().unwrap();
@@ -75,7 +75,7 @@ fn maintain_replica(store: &EtcdStore) -> (ReplicaMap, Receiver<Revision>) {
             FeedMessage::Reset(page) => {
                 let items = page.items.iter();
                 *state = items.map(|(key, stored)| (key.clone(), stored.value.clone())).collect();
-                told.send(page.revision).unwrap();
+                sender.send(page.revision).unwrap();
             }
         }
     };

@@ -27,7 +27,6 @@ fn options(process: &EtcdProcess, prefix: &str) -> EtcdOptions {
     options
 }
 
-/// Overwrites the meta key with arbitrary text.
 async fn overwrite_meta_key(store: &EtcdStore, text: &str) {
     let put = wire::PutRequest {
         key: store.core.keys.meta_key(),
@@ -68,8 +67,8 @@ async fn raising_starts_above_all_reported_revisions() {
     assert_eq!(store.commit(fresh).await.unwrap().revision, old + 502);
     let events = store.history(old + 500, 10).await.unwrap();
     assert_eq!(events.iter().map(|event| event.revision).collect::<Vec<_>>(), [old + 502]);
-    let tell = raise_revision(options, 1 << 62);
-    assert!(matches!(tell, Err(Error::Refused { .. })), "{tell:?}");
+    let result = raise_revision(options, 1 << 62);
+    assert!(matches!(result, Err(Error::Refused { .. })), "{result:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use super::*;
 
 /// Imports until the nth event, then aborts.
 fn import_until(place: &StoreLocation, file: &Path, mut steps: usize) {
-    let mut tell = |news: MigrationEvent| {
+    let mut report = |news: MigrationEvent| {
         if matches!(
             news,
             MigrationEvent::Progress { step: MigrationStep::Importing | MigrationStep::CheckingStore, .. }
@@ -15,7 +15,7 @@ fn import_until(place: &StoreLocation, file: &Path, mut steps: usize) {
             assert!(steps > 0, "interrupted");
         }
     };
-    let interrupted = catch_unwind(AssertUnwindSafe(|| import(place, file, &mut tell)));
+    let interrupted = catch_unwind(AssertUnwindSafe(|| import(place, file, &mut report)));
     assert!(interrupted.is_err(), "it was not interrupted");
 }
 
@@ -113,8 +113,8 @@ fn an_interrupted_export_is_resumed() {
         for cut in [header, header + 5, whole.len() / 2, whole.len() - 3, whole.len()] {
             std::fs::remove_file(&file).unwrap();
             write_leftover(&partial, &whole[..cut]);
-            let mut tell = |news| assert!(!matches!(news, MigrationEvent::Note(_)), "{news:?}");
-            let again = export(&place, &file, &mut tell).unwrap();
+            let mut report = |news| assert!(!matches!(news, MigrationEvent::Note(_)), "{news:?}");
+            let again = export(&place, &file, &mut report).unwrap();
             assert_eq!(again.digest, first.digest, "cut at {cut}");
             assert_eq!(again.earlier > 0, cut > header + 5);
             assert!(std::fs::read(&file).unwrap() == whole, "cut at {cut}");
@@ -134,12 +134,12 @@ fn an_interrupted_export_is_resumed() {
             std::fs::remove_file(&file).unwrap();
             write_leftover(&partial, rest);
             let mut notes = Vec::new();
-            let mut tell = |news| {
+            let mut report = |news| {
                 if let MigrationEvent::Note(note) = news {
                     notes.push(note)
                 }
             };
-            let again = export(&place, &file, &mut tell).unwrap();
+            let again = export(&place, &file, &mut report).unwrap();
             assert!(again.revision > first.revision && again.earlier == 0);
             assert!(notes.len() == 1 && notes[0].contains(why), "{notes:?}");
         }
@@ -155,12 +155,12 @@ fn an_export_does_not_continue_one_of_another_store() {
         let place = world.directory(name);
         fill(&place, 3);
         let mut notes = Vec::new();
-        let mut tell = |news| {
+        let mut report = |news| {
             if let MigrationEvent::Note(note) = news {
                 notes.push(note)
             }
         };
-        export(&place, &file, &mut tell).unwrap();
+        export(&place, &file, &mut report).unwrap();
         assert_eq!(notes.iter().any(|note| note.contains("it belongs to another store")), again);
         std::fs::rename(&file, world.path("file.partial")).unwrap();
     }

@@ -19,7 +19,6 @@ use crate::commands::csr::view;
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleStatusReport {
-    /// Name of the reported Bundle.
     pub name: String,
     /// The Synced condition that the controllers set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +67,6 @@ pub struct TargetProblem {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     pub name: String,
-    /// Description of the problem with the target.
     pub problem: String,
 }
 

@@ -1,7 +1,5 @@
 //! `windlass cert revoke`.
 
-use std::io::{BufRead as _, IsTerminal as _};
-
 use anyhow::{Context as _, Result, bail};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
@@ -17,6 +15,7 @@ use super::target::CertificateTarget;
 use super::view;
 use crate::cli::{CertIssuerArgs, CertRevokeArgs, OutputFormat};
 use crate::commands::print::{plain, word};
+use crate::commands::terminal::confirm;
 use crate::commands::{api_client, csr, print};
 
 /// The certificate to revoke.
@@ -186,23 +185,6 @@ impl RevocationTarget {
     fn summary(&self) -> String {
         let (holder, signer) = (plain(&self.holder), word(&self.signer));
         format!("{holder} from {signer}, serial {}, expires {}", self.serial, self.not_after)
-    }
-}
-
-/// Asks for confirmation on the terminal.
-fn confirm(question: &str, yes: bool) -> Result<()> {
-    if yes {
-        return Ok(());
-    }
-    if !std::io::stdin().is_terminal() {
-        bail!("confirmation needs a terminal; add --yes");
-    }
-    eprint!("{question}? [y/N] ");
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    match answer.trim().to_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => bail!("not confirmed"),
     }
 }
 

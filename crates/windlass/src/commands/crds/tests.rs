@@ -46,20 +46,10 @@ fn the_text_is_yaml_with_the_content_of_the_definition() {
 /// Without the policies, whoever may write Signers, rotations or revocations could act for every signer.
 #[test]
 fn kinds_that_act_for_signers_come_with_their_policies() {
-    for (crd, plural, operations, verbs) in [
-        (CustomResource::Signers, "signers", json!(["CREATE", "UPDATE", "DELETE"]), &["sign", "attest"][..]),
-        (
-            CustomResource::CaRotations,
-            "carotations",
-            json!(["CREATE", "UPDATE", "DELETE"]),
-            &["sign", "attest"],
-        ),
-        (
-            CustomResource::CertificateRevocations,
-            "certificaterevocations",
-            json!(["CREATE", "DELETE"]),
-            &["sign"],
-        ),
+    for (crd, plural, verbs) in [
+        (CustomResource::Signers, "signers", &["sign", "attest"][..]),
+        (CustomResource::CaRotations, "carotations", &["sign", "attest"]),
+        (CustomResource::CertificateRevocations, "certificaterevocations", &["sign"]),
     ] {
         let manifest = text(&[crd]).unwrap();
         let documents: Vec<Value> =
@@ -71,7 +61,9 @@ fn kinds_that_act_for_signers_come_with_their_policies() {
         assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
         assert_eq!(policy["spec"]["failurePolicy"], "Fail");
         let rule = &policy["spec"]["matchConstraints"]["resourceRules"][0];
+        let operations = json!(["CREATE", "UPDATE", "DELETE"]);
         assert_eq!((&rule["operations"], &rule["resources"]), (&operations, &json!([plural])));
+        assert_eq!((&rule["apiGroups"], &rule["apiVersions"]), (&json!(["windlass.dev"]), &json!(["*"])));
         let validations = policy["spec"]["validations"].as_array().unwrap();
         assert_eq!(validations.len(), verbs.len());
         for (validation, verb) in validations.iter().zip(verbs) {
@@ -94,7 +86,7 @@ fn check_kind(crd: CustomResource, kind: &Kind) {
     assert_eq!(crd["metadata"]["name"], format!("{}.{}", kind.plural, served.group));
     assert_eq!((&spec["group"], &spec["scope"]), (&json!(served.group), &json!("Cluster")));
     let mut names = json!({"kind": kind.name, "listKind": kind.list_kind(),
-        "plural": kind.plural, "singular": kind.singular});
+        "plural": kind.plural, "singular": kind.singular()});
     if !kind.short_names.is_empty() {
         names["shortNames"] = json!(kind.short_names);
     }

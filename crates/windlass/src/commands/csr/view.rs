@@ -255,7 +255,6 @@ pub fn serial(number: &[u8]) -> String {
     if octets.is_empty() { "00".into() } else { octets.join(":") }
 }
 
-/// Describes the algorithm of a key.
 pub fn key_description(key: &SubjectKey) -> String {
     key.algorithm().description()
 }

@@ -16,7 +16,6 @@ pub struct CertificateSpec {
     pub usages: Vec<String>,
     /// Requested lifetime in seconds; `None` requests the signer's default.
     pub seconds: Option<i32>,
-    /// Type of the key to generate.
     pub key_type: KeyType,
     /// Subject distinguished name of the certificate.
     pub subject: IssuedSubject,

@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use crate::commands::terminal::columns;
+
 const FRAMES: [&str; 4] = ["|", "/", "-", "\\"];
 /// Returns to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[2K";
@@ -49,7 +51,7 @@ impl WaitProgress {
             let frame = FRAMES.get(self.frame % FRAMES.len()).copied().unwrap_or_default();
             let mut stderr = std::io::stderr().lock();
             // A wrapped line could not be cleared.
-            let room = columns().saturating_sub(3);
+            let room = columns(std::io::stderr()).saturating_sub(3);
             let said = self.said.chars().take(room).collect::<String>();
             // Progress is optional, so write errors are ignored.
             let _ = write!(stderr, "{CLEAR}{frame} {said}");
@@ -64,12 +66,6 @@ impl WaitProgress {
             let _ = stderr.flush();
         }
     }
-}
-
-/// Returns the width of the terminal in columns.
-fn columns() -> usize {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
-    size.map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(80)
 }
 
 impl Drop for WaitProgress {

@@ -7,7 +7,6 @@ use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
 
 use crate::commands::api_client;
 
-/// Trust anchors of a signer.
 pub enum SignerAnchors {
     /// Concatenated PEM blocks without duplicates.
     Published(String),

@@ -50,6 +50,9 @@ pub fn show(arguments: &NodeStatusArgs) -> Result<()> {
     let held = client
         .and_then(|client| client.current.as_ref())
         .ok_or_else(|| anyhow!("node {} has no client certificate", view.status.node_name))?;
+    if held.rejection_time.is_some() {
+        bail!("server rejects the client certificate of node {}", view.status.node_name);
+    }
     if held.not_after < now {
         bail!("client certificate of node {} has expired", view.status.node_name);
     }
@@ -187,7 +190,9 @@ fn describe(certificate: &CertificateStatus, now: OffsetDateTime, lines: &mut Ve
 }
 
 fn held_certificate_text(held: &CurrentCertificateStatus, now: OffsetDateTime) -> String {
-    format!("{}, {}", held.common_name, validity(held.not_after, now))
+    let rejected =
+        held.rejection_time.map(|since| format!("REJECTED by the server since {}, ", format_time(since)));
+    format!("{}, {}{}", held.common_name, rejected.unwrap_or_default(), validity(held.not_after, now))
 }
 
 fn validity(not_after: OffsetDateTime, now: OffsetDateTime) -> String {
@@ -311,6 +316,7 @@ mod tests {
             not_before: not_after - Duration::days(1),
             not_after,
             renewal_time: not_after - Duration::hours(4),
+            rejection_time: None,
             missing_names: None,
         }
     }
@@ -419,8 +425,7 @@ mod tests {
             },
         };
         let mut view = NodeStatusView { running: Some(true), status };
-        let wanted = "\
-Node:                n1
+        let wanted = "Node:                n1
 Agent:               running (process 7), status written 5s ago
 Client certificate:  system:node:n1, expires 2026-06-02T08:00:00Z (in 20h)
   Renewal:           2026-06-02T04:00:00Z (in 16h)
@@ -438,6 +443,12 @@ Volumes:             7 ready, 2 blocked
         assert_eq!(text(&view, None, NOW), wanted);
         view.status.certificates =
             vec![certificate("client", Some(held_certificate(NOW - Duration::hours(1))))];
+        let client = view.status.certificates[0].current.as_mut().unwrap();
+        client.rejection_time = Some(NOW - Duration::minutes(2));
+        let rejected =
+            "system:node:n1, REJECTED by the server since 2026-06-01T11:58:00Z, EXPIRED 2026-06-01T11";
+        assert!(text(&view, None, NOW).contains(rejected));
+        view.status.certificates[0].current.as_mut().unwrap().rejection_time = None;
         view.running = Some(false);
         let expired = text(&view, None, NOW);
         assert!(expired.contains("system:node:n1, EXPIRED 2026-06-01T11:00:00Z (60m ago)\n"));

@@ -40,7 +40,6 @@ pub enum RequestState {
     ToApprove,
     /// Approved and not yet signed.
     ToSign,
-    /// An approver denied the request.
     Denied,
     /// The signer rejected the request.
     Failed,

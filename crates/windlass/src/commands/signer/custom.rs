@@ -1,14 +1,16 @@
-//! Descriptions of custom signers, derived from `signers.yaml`.
+//! Descriptions of custom signers, derived from their configuration.
 
 use std::time::Duration;
 
 use windlass_controllers::signers::config::pods::AllowedPods;
-use windlass_controllers::signers::config::{ApprovalMode, PodProfile, RequestProfile, SignerConfig};
+use windlass_controllers::signers::config::{
+    ApprovalMode, DistributionPointTemplate, PodProfile, RequestProfile, SignerConfig,
+};
 use windlass_pki::{CertificateUsages, KeyType};
 
 use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, SigningPolicy};
 
-/// Describes a custom signer of the file.
+/// Describes a custom signer of the file or of an object.
 pub fn document(custom: &SignerConfig) -> SignerDescription {
     let trust = match &custom.publish {
         Some(publication) => match &publication.canary {
@@ -46,7 +48,10 @@ fn request_policy(profile: &RequestProfile) -> SigningPolicy {
             labelled_list("URIs", &profile.uris),
             "key usage and extended key usage come from the usages of the request".into(),
             "other requested extensions are omitted".into(),
-        ],
+        ]
+        .into_iter()
+        .chain(distribution_points(&profile.distribution_points))
+        .collect(),
         permitted_usages: usages(&profile.usages, &profile.required_usages),
         lifetime: vec![
             format!(
@@ -88,7 +93,10 @@ fn pod_policy(profile: &PodProfile) -> SigningPolicy {
     let refresh = format!("refresh after {:.0}% of the lifetime", profile.refresh_after * 100.0);
     SigningPolicy {
         permitted_subjects: vec!["empty".into()],
-        permitted_extensions: vec![id, services, "extensions requested by pods are ignored".into()],
+        permitted_extensions: [id, services, "extensions requested by pods are ignored".into()]
+            .into_iter()
+            .chain(distribution_points(&profile.distribution_points))
+            .collect(),
         permitted_usages: pod_usages(profile),
         lifetime: vec![
             format!("spec.maxExpirationSeconds, at most {}", duration(profile.max_duration)),
@@ -98,6 +106,10 @@ fn pod_policy(profile: &PodProfile) -> SigningPolicy {
         keys: vec![KeyType::names(&profile.key_types).join(", ")],
         approval: allowed(&profile.allowed),
     }
+}
+
+fn distribution_points(points: &[DistributionPointTemplate]) -> Option<String> {
+    (!points.is_empty()).then(|| labelled_list("CRL distribution points", points))
 }
 
 fn allowed(allowed: &AllowedPods) -> Vec<String> {
@@ -201,7 +213,8 @@ mod tests {
              keyTypes: [ECDSAP256, RSA4096], maxDuration: 36h, duration: 90m, includeChain: false, \
              approval: {automatic: {users: [jane], groups: [g1, g2]}}}},\
              {name: a.b/pods, ca: {selfSigned: {directory: e}}, pods: {trustDomain: a.b, \
-             serviceNames: true, namespaces: [web], serviceAccounts: [db/x], maxDuration: 2h}}",
+             serviceNames: true, namespaces: [web], serviceAccounts: [db/x], maxDuration: 2h}, \
+             crl: {distributionPoints: ['http://a.b/{authority}.crl']}}",
         );
         let [tls, pods] = documents.as_slice() else { panic!() };
         assert_eq!(tls.trust_distribution, ["ClusterTrustBundle a.b:tls:anchors"]);
@@ -220,6 +233,7 @@ mod tests {
 
         let terms = pods.pod_requests.as_ref().unwrap();
         assert_eq!(terms.permitted_extensions[0], "URI: spiffe://a.b/ns/NAMESPACE/sa/SERVICEACCOUNT");
+        assert_eq!(terms.permitted_extensions[3], "CRL distribution points: http://a.b/{authority}.crl");
         assert_eq!(
             terms.permitted_usages,
             [

@@ -16,6 +16,7 @@ use super::custom::duration;
 use super::local_signers::LocalSigner;
 use super::server::{ListOutcome, ServerSnapshot, SnapshotError};
 use super::signer_ca::{CaFiles, SignerCa};
+use super::signer_objects;
 use crate::expiry::{CertificateLifetime, CertificateRole, ExpiryUrgency};
 
 /// A CA that expires within this period is reported, regardless of its lifetime.
@@ -74,11 +75,11 @@ impl SignerFinding {
         Self { severity, signer: signer.map(str::to_owned), message: message.into() }
     }
 
-    fn error(signer: &str, message: impl Into<String>) -> Self {
+    pub(super) fn error(signer: &str, message: impl Into<String>) -> Self {
         Self::new(FindingSeverity::Error, Some(signer), message)
     }
 
-    fn warning(signer: &str, message: impl Into<String>) -> Self {
+    pub(super) fn warning(signer: &str, message: impl Into<String>) -> Self {
         Self::new(FindingSeverity::Warning, Some(signer), message)
     }
 }
@@ -103,6 +104,7 @@ pub fn findings(facts: &CheckInputs, now: OffsetDateTime) -> Vec<SignerFinding> 
     match &facts.server {
         Ok(seen) => {
             found.extend(check_list_access(facts, seen));
+            found.extend(signer_objects::findings(seen));
             for known in &facts.known {
                 found.extend(check_bundle(known, seen));
             }

@@ -89,7 +89,7 @@ impl LocalSigner {
         known.collect()
     }
 
-    /// Converts a custom signer of the file.
+    /// Converts a custom signer of the file or of an object.
     pub fn custom(custom: &SignerConfig) -> Self {
         let requests = custom.requests.as_ref().map(|profile| ("requests.maxDuration", profile.max_duration));
         let pods = custom.pods.as_ref().map(|profile| ("pods.maxDuration", profile.max_duration));

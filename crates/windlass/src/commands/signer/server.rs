@@ -1,4 +1,4 @@
-//! Requests and trust bundles of all signers, as listed from a server.
+//! Signer objects, requests and trust bundles of all signers, as listed from a server.
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -7,29 +7,34 @@ use serde::de::DeserializeOwned;
 use windlass_controllers::publisher::anchors::{AnchorRecords, node_trusts, nodes_lacking, records};
 use windlass_controllers::signers::config::MANAGED_BY;
 use windlass_pki::parse_certificate_blocks;
-use windlass_runtime::discovery::{ApiKind, CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS};
+use windlass_runtime::discovery::{ApiKind, CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS, SIGNERS};
 
 use super::certificate_requests::SignerRequest;
 use super::signer_ca::CaCertificateInfo;
+use super::signer_objects::SignerObject;
 use crate::cli::ApiServerArgs;
 use crate::commands::api_client;
 
 /// Page size of list requests.
 const PAGE: u32 = 500;
 
-/// Requests and trust bundles of the server, for all signers.
+/// Signer objects, requests and trust bundles of the server, for all signers.
 #[derive(Debug, Default)]
 pub struct ServerSnapshot {
     /// CertificateSigningRequests and PodCertificateRequests of all signers.
     pub requests: Vec<SignerRequest>,
     /// ClusterTrustBundles that name a signer.
     pub bundles: Vec<SignerBundle>,
+    /// Signer objects, by name; empty where the kind is not served.
+    pub signers: Vec<SignerObject>,
     /// Result of listing CertificateSigningRequests of the cluster.
     pub csr_access: ListOutcome,
     /// Result of listing PodCertificateRequests.
     pub pod_request_access: ListOutcome,
     /// Result of listing ClusterTrustBundles; older servers have none.
     pub bundle_access: ListOutcome,
+    /// Result of listing Signer objects; other servers have none without a CRD.
+    pub signer_access: ListOutcome,
 }
 
 /// Result of listing the objects of a kind.
@@ -44,7 +49,6 @@ pub enum ListOutcome {
     Forbidden(String),
 }
 
-/// A trust bundle of a signer.
 #[derive(Debug, Clone)]
 pub struct SignerBundle {
     pub name: String,
@@ -73,20 +77,13 @@ pub enum SnapshotError {
     Unreachable(String),
 }
 
-/// Lists requests and trust bundles of all signers, PodCertificateRequests in one namespace if it is named; a forbidden
+/// Lists Signer objects, and requests and trust bundles of all signers, PodCertificateRequests in one namespace if it is named; a forbidden
 /// or missing kind is not an error.
 pub async fn fetch_snapshot(
     server: &ApiServerArgs,
     namespace: Option<&str>,
 ) -> Result<ServerSnapshot, SnapshotError> {
-    let named = server.kubeconfig.is_some()
-        || server.context.is_some()
-        || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
-    let unnamed = |error: anyhow::Error| match named {
-        true => SnapshotError::Unreachable(error.to_string()),
-        false => SnapshotError::NoServer(error.to_string()),
-    };
-    let client = api_client::connect(server).await.map_err(unnamed)?;
+    let client = connect(server).await?;
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let (requests, of_requests) = list_all(&requests).await?;
     let (pods, of_pods) = list_preferred_version(&client, POD_CERTIFICATE_REQUESTS, namespace).await?;
@@ -98,26 +95,52 @@ pub async fn fetch_snapshot(
     let bundles = bundles.iter().filter_map(|each| SignerBundle::from_object(each, &reports));
     let mut bundles = bundles.collect::<Vec<_>>();
     bundles.sort_by(|one, other| one.name.cmp(&other.name));
+    let (signers, of_signers) = list_preferred_version(&client, SIGNERS, None).await?;
     let asked = requests.iter().map(SignerRequest::from_csr);
     let asked = asked.chain(pods.iter().map(SignerRequest::from_pod_request)).collect();
     Ok(ServerSnapshot {
         requests: asked,
         bundles,
+        signers: signers.iter().filter_map(SignerObject::from_object).collect(),
         csr_access: of_requests,
         pod_request_access: of_pods,
         bundle_access: of_bundles,
+        signer_access: of_signers,
     })
 }
 
+/// Lists Signer objects only.
+pub async fn fetch_signer_objects(server: &ApiServerArgs) -> Result<ServerSnapshot, SnapshotError> {
+    let client = connect(server).await?;
+    let (signers, signer_access) = list_preferred_version(&client, SIGNERS, None).await?;
+    let signers = signers.iter().filter_map(SignerObject::from_object).collect();
+    Ok(ServerSnapshot { signers, signer_access, ..ServerSnapshot::default() })
+}
+
+async fn connect(server: &ApiServerArgs) -> Result<Client, SnapshotError> {
+    let named = server.kubeconfig.is_some()
+        || server.context.is_some()
+        || std::env::var_os("KUBECONFIG").is_some_and(|v| !v.is_empty());
+    let unnamed = |error: anyhow::Error| match named {
+        true => SnapshotError::Unreachable(error.to_string()),
+        false => SnapshotError::NoServer(error.to_string()),
+    };
+    api_client::connect(server).await.map_err(unnamed)
+}
+
 impl ServerSnapshot {
-    /// Lists the kinds that could not be listed, with the reason.
+    /// Lists the kinds that could not be listed, with the reason. Signers are optional everywhere, so nothing is missing
+    /// where they are not served.
     pub fn unavailable_kinds(&self) -> Vec<(&ListOutcome, String)> {
+        let optional = Some(&self.signer_access).filter(|access| **access != ListOutcome::NotServed);
         let kinds = [
-            ("CertificateSigningRequests", &self.csr_access),
-            ("PodCertificateRequests", &self.pod_request_access),
-            ("ClusterTrustBundles", &self.bundle_access),
+            ("CertificateSigningRequests", Some(&self.csr_access)),
+            ("PodCertificateRequests", Some(&self.pod_request_access)),
+            ("ClusterTrustBundles", Some(&self.bundle_access)),
+            ("Signers", optional),
         ];
-        let skipped = kinds.into_iter().filter_map(|(kind, sight)| match sight {
+        let kinds = kinds.into_iter().filter_map(|(kind, access)| Some((kind, access?)));
+        let skipped = kinds.filter_map(|(kind, sight)| match sight {
             ListOutcome::Complete => None,
             ListOutcome::NotServed => Some((sight, format!("the server does not serve {kind}; skipped"))),
             ListOutcome::Forbidden(why) => Some((sight, format!("{kind} skipped: {why}"))),

@@ -29,12 +29,9 @@ pub enum SignerCa {
     Files(Box<CaFiles>),
 }
 
-/// A CA whose files are readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaFiles {
-    /// Path of the certificate file.
     pub certificate: PathBuf,
-    /// Path of the private key file.
     pub key: PathBuf,
     /// Permission bits of the key file.
     pub mode: u32,

@@ -9,9 +9,9 @@ use serde::Serialize;
 pub enum SignerKind {
     /// One of the signers that Kubernetes defines.
     BuiltIn,
-    /// Defined in the user's `signers.yaml` file.
+    /// Defined in `signers.yaml` or by a Signer object.
     Custom,
-    /// Named in requests on the server, but not configured here.
+    /// Named in requests on the server, but defined neither here nor by a Signer object.
     Unknown,
 }
 

@@ -80,7 +80,6 @@ impl MigrationProgress {
     }
 }
 
-/// Progress of a step at one moment.
 struct StepProgress {
     step: MigrationStep,
     done: u64,

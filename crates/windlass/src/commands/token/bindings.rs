@@ -21,7 +21,6 @@ pub struct BootstrapBinding {
     groups: Vec<String>,
 }
 
-/// Change that was necessary to a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum BindingChange {

@@ -17,7 +17,6 @@ use crate::cli::TokenTtl;
 
 /// Namespace of bootstrap token Secrets, fixed by Kubernetes.
 pub const NAMESPACE: &str = "kube-system";
-/// Type of bootstrap token Secrets.
 pub const TYPE: &str = "bootstrap.kubernetes.io/token";
 
 const PREFIX: &str = "bootstrap-token-";
@@ -95,7 +94,6 @@ fn letters(random: &SystemRandom, length: usize) -> Result<Zeroizing<String>> {
     Ok(text)
 }
 
-/// Attributes of a token besides its secret.
 #[derive(Serialize)]
 pub struct TokenAttributes {
     /// Expiry as RFC 3339; `None` if it never expires.
@@ -111,7 +109,6 @@ pub struct TokenAttributes {
 }
 
 impl TokenAttributes {
-    /// Builds the attributes of a new token.
     pub fn new(ttl: TokenTtl, groups: &[String], text: &str, now: OffsetDateTime) -> Result<TokenAttributes> {
         let expires = match ttl {
             TokenTtl::Forever => None,

@@ -28,7 +28,6 @@ pub struct TrustState {
     pub known: BTreeMap<String, BundleInfo>,
     /// The same bundles, indexed for selection.
     pub bundles: TrustBundleIndex,
-    /// Trust reports by the name of the node.
     pub reports: BTreeMap<String, NodeReport>,
     /// All Nodes of the cluster, by name.
     pub nodes: BTreeMap<String, NodeState>,
@@ -51,7 +50,6 @@ pub struct BundleInfo {
     pub signer: String,
     /// `metadata.generation`; 0 if the server does not set it.
     pub generation: i64,
-    /// Digest of the anchors in the bundle.
     pub digest: String,
     /// Number of trust anchors in the bundle.
     pub certificates: usize,
@@ -87,7 +85,6 @@ pub struct UnreportedNode {
     pub message: String,
 }
 
-/// Delivery of a bundle to nodes.
 #[derive(Debug, Default)]
 pub struct BundleDelivery {
     /// Name of the ClusterTrustBundle that is delivered.
@@ -98,7 +95,6 @@ pub struct BundleDelivery {
     pub exists: bool,
     /// `metadata.generation`; 0 if the bundle does not exist or has none.
     pub generation: i64,
-    /// Digest of the anchors in the bundle.
     pub digest: String,
     /// Number of trust anchors in the bundle.
     pub certificates: usize,
@@ -111,11 +107,9 @@ pub struct BundleDelivery {
     pub lacking: Vec<NodeVolumes>,
     /// Nodes that have the bundle and should not: it was deleted, or nothing selects it any more.
     pub leftover: Vec<NodeVolumes>,
-    /// Nodes that have the bundle in any generation.
     pub carriers: Vec<NodeVolumes>,
 }
 
-/// A node with the affected volumes.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeVolumes {
@@ -383,7 +377,7 @@ impl TrustState {
 
     /// Returns why a node no longer reports, if it does not. Its report then shows an earlier
     /// state.
-    fn silence_reason(&self, node: &str) -> Option<String> {
+    pub fn silence_reason(&self, node: &str) -> Option<String> {
         match self.nodes.get(node) {
             Some(NodeState { lost: None, .. }) => None,
             Some(NodeState { lost: Some(since), .. }) => Some(match since.as_str() {

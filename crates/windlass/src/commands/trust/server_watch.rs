@@ -51,8 +51,8 @@ impl TrustWatcher {
         let bundles = Api::all_with(client.clone(), &bundle_resource(&client).await?);
         let reports = Api::all_with(client.clone(), &object::resource());
         let updates = stream::select_all([
-            watch(bundles, WatchedKind::Bundles, WatchUpdate::Bundle, bundle),
-            watch(reports, WatchedKind::Reports, WatchUpdate::Report, report),
+            watch(bundles, WatchedKind::Bundles, WatchUpdate::Bundle, trust_bundle),
+            watch(reports, WatchedKind::Reports, WatchUpdate::Report, trust_report),
             watch(Api::all(client), WatchedKind::Nodes, node_update, node_state),
         ]);
         let mut server = Self { world: TrustState::default(), updates: updates.boxed() };
@@ -200,14 +200,16 @@ async fn bundle_resource(client: &Client) -> Result<ApiResource> {
     bail!("the server does not serve ClusterTrustBundles")
 }
 
-fn bundle(found: &DynamicObject) -> TrustBundle {
+/// Reads a ClusterTrustBundle of any version.
+pub fn trust_bundle(found: &DynamicObject) -> TrustBundle {
     let spec = |field: &str| found.data["spec"][field].as_str().unwrap_or_default();
     let generation = found.metadata.generation.unwrap_or_default();
     let (labels, name) = (found.labels().clone(), found.name_any());
     TrustBundle::new(&name, generation, spec("signerName"), labels, spec("trustBundle"))
 }
 
-fn report(found: &DynamicObject) -> (String, NodeReport) {
+/// Reads the NodeTrust of a node; a status that cannot be read is empty.
+pub fn trust_report(found: &DynamicObject) -> (String, NodeReport) {
     let status = found.data.get("status").cloned().unwrap_or_default();
     let writes = found.managed_fields().iter().filter_map(|write| write.time.as_ref());
     let made = found.metadata.creation_timestamp.as_ref();
@@ -220,7 +222,7 @@ fn report(found: &DynamicObject) -> (String, NodeReport) {
 }
 
 /// Reads the state of the agent. A Node without a Ready condition has not been checked yet, and does not count as lost.
-fn node_state(found: &Node) -> (String, NodeState) {
+pub fn node_state(found: &Node) -> (String, NodeState) {
     let conditions = found.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.into_iter().flatten().find(|one| one.type_ == "Ready");
     let since = |ready: &NodeCondition| {

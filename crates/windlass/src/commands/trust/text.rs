@@ -262,7 +262,8 @@ fn node_count_text(nodes: usize) -> String {
     format!("{} {} it", count_text(nodes, "node"), if nodes == 1 { "has" } else { "have" })
 }
 
-fn count_text(number: usize, what: &str) -> String {
+/// Formats a number of things, with thousands separators.
+pub fn count_text(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {what}{plural}", with_separators(number))
 }
@@ -340,8 +341,7 @@ mod tests {
         );
         assert_eq!(
             bundle_details(&two, &empty_overview(), None, NOW),
-            "\
-a:b:c: generation 3, 1 certificate, sha256:00
+            "a:b:c: generation 3, 1 certificate, sha256:00
 4,998 of 5,000 nodes have it; 2 nodes lack it:
 NODE   STATE     HAS            VOLUMES                                 REPORTED   WHY
 n1     blocked   generation 2   ns/a/v, ns/b/v, ns/c/v and 1,001 more   5m         no disk
@@ -386,8 +386,7 @@ n3     0123456789ab   host/x    5m
         let (_, rest) = text.split_once("nodes have it\n").unwrap();
         assert_eq!(
             rest,
-            "\
-blocked volumes that match no bundle, on 1 node:
+            "blocked volumes that match no bundle, on 1 node:
 NODE   STATE     HAS       VOLUMES   REPORTED   WHY
 n8     blocked   unknown   host/x    5m         no bundle matches name=y
 no complete report from 1 node:
@@ -410,8 +409,7 @@ n9     agent has not reported
         let listed = |deliveries| DeliveryOverview { deliveries, ..DeliveryOverview::default() };
         assert_eq!(
             list(&listed(vec![one(), unused]), None, NOW),
-            "\
-NAME    GENERATION   CERTIFICATES   NODES   DELIVERED   MISSING   STATE
+            "NAME    GENERATION   CERTIFICATES   NODES   DELIVERED   MISSING   STATE
 a:b:c   3            1              5000    4999        1         incomplete
 x       0            0              0       0           0         unused
 "

@@ -42,7 +42,7 @@ impl RevisionBounds {
             asked.extend(stored.map(|stored| (operation.start, stored)));
         }
         for watch in &history.watches {
-            seen.extend(watch.told.iter().map(|told| (watch.via, told.at, told.version)));
+            seen.extend(watch.received.iter().map(|received| (watch.via, received.at, received.version)));
         }
         asked.sort_unstable();
         let mut lowest = Revision::MAX;

@@ -93,10 +93,10 @@ fn are_true<'a>(
 pub fn difference(shown: &Objects, stored: &Objects) -> String {
     let keys = shown.keys().chain(stored.keys());
     let differing = keys.filter(|key| shown.get(*key) != stored.get(*key)).take(3);
-    let told: Vec<_> = differing
+    let received: Vec<_> = differing
         .map(|key| format!("{key}: shown {:?}, stored {:?}", shown.get(key), stored.get(key)))
         .collect();
-    told.join("; ")
+    received.join("; ")
 }
 
 /// Checks that the revision of a list was possible at its time.

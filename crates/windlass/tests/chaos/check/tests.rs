@@ -99,7 +99,7 @@ fn good() -> ChaosHistory {
         resource: CONFIG_MAPS.to_owned(),
         from: WatchStart::Revision(1),
         follows: true,
-        told: vec![
+        received: vec![
             observed_event(30, 2, added(A, "one")),
             observed_event(40, 3, modified(A, "two")),
             observed_event(50, 4, WatchEventKind::Bookmark),
@@ -111,7 +111,7 @@ fn good() -> ChaosHistory {
     let after = RecordedWatch {
         start: 90,
         from: WatchStart::Revision(6),
-        told: vec![
+        received: vec![
             observed_event(91, 7, added(A, "five")),
             observed_event(200, 11, WatchEventKind::Bookmark),
         ],
@@ -122,7 +122,7 @@ fn good() -> ChaosHistory {
         start: 85,
         from: WatchStart::State,
         follows: false,
-        told: vec![
+        received: vec![
             observed_event(86, 7, added(A, "five")),
             observed_event(86, 5, added(B, "three")),
             observed_event(87, 7, WatchEventKind::InitialEnd),
@@ -288,53 +288,53 @@ const READS: &[ViolationCase] = &[
 
 const WATCHES: &[ViolationCase] = &[
     ("a gap", ConsistencyRule::WatchComplete, |h| {
-        h.watches[0].told.remove(1);
-        h.watches[0].told.remove(1);
+        h.watches[0].received.remove(1);
+        h.watches[0].received.remove(1);
     }),
     ("a deletion is left out", ConsistencyRule::WatchComplete, |h| {
-        h.watches[0].told.pop();
+        h.watches[0].received.pop();
         h.watches[1].from = WatchStart::Revision(5);
     }),
     ("twice", ConsistencyRule::WatchUnique, |h| {
-        let twice = h.watches[0].told[1].clone();
-        h.watches[0].told.insert(2, twice);
+        let twice = h.watches[0].received[1].clone();
+        h.watches[0].received.insert(2, twice);
     }),
     ("again what came before", ConsistencyRule::WatchUnique, |h| {
-        h.watches[1].told.insert(0, observed_event(91, 6, deleted(A, "two")));
+        h.watches[1].received.insert(0, observed_event(91, 6, deleted(A, "two")));
     }),
-    ("in another order", ConsistencyRule::WatchOrdered, |h| h.watches[0].told.swap(3, 4)),
-    ("another value", ConsistencyRule::WatchTrue, |h| h.watches[0].told[1].news = modified(A, "zwei")),
-    ("another object", ConsistencyRule::WatchTrue, |h| h.watches[0].told[1].news = modified(B, "two")),
+    ("in another order", ConsistencyRule::WatchOrdered, |h| h.watches[0].received.swap(3, 4)),
+    ("another value", ConsistencyRule::WatchTrue, |h| h.watches[0].received[1].news = modified(A, "zwei")),
+    ("another object", ConsistencyRule::WatchTrue, |h| h.watches[0].received[1].news = modified(B, "two")),
     ("a change called a creation", ConsistencyRule::WatchTrue, |h| {
-        h.watches[0].told[1].news = added(A, "two");
+        h.watches[0].received[1].news = added(A, "two");
     }),
     ("a deletion of something else", ConsistencyRule::WatchTrue, |h| {
-        h.watches[0].told[4].news = deleted(A, "one");
+        h.watches[0].received[4].news = deleted(A, "one");
     }),
     ("what never happened", ConsistencyRule::WatchTrue, |h| {
-        h.watches[0].told.insert(3, observed_event(51, 4, added(B, "nobody")));
-        h.watches[0].told.remove(2);
+        h.watches[0].received.insert(3, observed_event(51, 4, added(B, "nobody")));
+        h.watches[0].received.remove(2);
     }),
     ("a beginning without an object", ConsistencyRule::WatchTrue, |h| {
-        h.watches[2].told.remove(0);
+        h.watches[2].received.remove(0);
     }),
     ("a beginning that is stale", ConsistencyRule::ReadsAreFresh, |h| {
-        h.watches[2].told =
+        h.watches[2].received =
             vec![observed_event(86, 5, added(B, "three")), observed_event(87, 6, WatchEventKind::InitialEnd)];
         h.watches[2].start = 100;
     }),
-    ("a bookmark before its time", ConsistencyRule::WatchBookmarks, |h| h.watches[0].told[2].version = 5),
-    ("a bookmark that goes back", ConsistencyRule::WatchBookmarks, |h| h.watches[0].told[2].version = 2),
+    ("a bookmark before its time", ConsistencyRule::WatchBookmarks, |h| h.watches[0].received[2].version = 5),
+    ("a bookmark that goes back", ConsistencyRule::WatchBookmarks, |h| h.watches[0].received[2].version = 2),
     ("resumed too late", ConsistencyRule::WatchResumed, |h| {
         h.watches[1].from = WatchStart::Revision(7);
-        h.watches[1].told.remove(0);
+        h.watches[1].received.remove(0);
     }),
-    ("ended before the end", ConsistencyRule::WatchResumed, |h| h.watches[1].told.clear()),
+    ("ended before the end", ConsistencyRule::WatchResumed, |h| h.watches[1].received.clear()),
     ("never resumed after 410", ConsistencyRule::WatchResumed, |h| h.watches[1].end = WatchEnd::Gone),
     ("delivered before it was requested", ConsistencyRule::NothingFromTheFuture, |h| {
-        h.watches[0].told[3].at = 39;
-        h.watches[0].told[2].at = 39;
-        h.watches[0].told[1].at = 39;
+        h.watches[0].received[3].at = 39;
+        h.watches[0].received[2].at = 39;
+        h.watches[0].received[1].at = 39;
     }),
 ];
 
@@ -417,10 +417,10 @@ fn an_unanswered_write_may_have_taken_effect() {
     history.changes.push(change(12, "configmaps/d", Some("lost")));
     history.changes.push(change(13, B, None));
     history.rest.clear();
-    history.watches[1].told[1].version = 13;
-    history.watches[1].told.insert(1, observed_event(300, 12, added("configmaps/d", "lost")));
-    history.watches[1].told[2].version = 12;
-    history.watches[1].told.push(observed_event(301, 13, deleted(B, "three")));
+    history.watches[1].received[1].version = 13;
+    history.watches[1].received.insert(1, observed_event(300, 12, added("configmaps/d", "lost")));
+    history.watches[1].received[2].version = 12;
+    history.watches[1].received.push(observed_event(301, 13, deleted(B, "three")));
     let verdict = check(&history);
     assert!(verdict.violations.is_empty(), "{}", verdict.report());
     // Once observed, it must stay.

@@ -75,7 +75,6 @@ impl<'a> StoreTimeline<'a> {
         self.keys.get(key).map_or(&[NEVER], Vec::as_slice)
     }
 
-    /// Returns all objects of a resource at a revision.
     pub fn state(&self, resource: &str, revision: Revision) -> Objects {
         let mut objects = Objects::new();
         for change in self.between(resource, 0, revision) {

@@ -66,53 +66,58 @@ fn check_watch(
     bounds: &RevisionBounds,
     verdict: &mut CheckResult,
 ) -> Option<Revision> {
-    let (mut position, told) = match watch.from {
-        WatchStart::Revision(from) => (from, watch.told.as_slice()),
+    let (mut position, received) = match watch.from {
+        WatchStart::Revision(from) => (from, watch.received.as_slice()),
         WatchStart::State => check_initial_events(watch, timeline, bounds, verdict)?,
     };
-    for told in told {
-        let ceiling = bounds.ceiling(told.at);
-        if told.version > ceiling && !is_bookmark(told) {
-            let what = format!("{}: {told:?} is newer than {ceiling}", watch_summary(watch));
+    for received in received {
+        let ceiling = bounds.ceiling(received.at);
+        if received.version > ceiling && !is_bookmark(received) {
+            let what = format!("{}: {received:?} is newer than {ceiling}", watch_summary(watch));
             verdict.report_violation(ConsistencyRule::NothingFromTheFuture, what);
         }
-        let bookmark = is_bookmark(told);
-        if told.version < position || (told.version == position && !bookmark) {
-            let same = |other: &&ObservedEvent| other.version == told.version && !is_bookmark(other);
-            let known = watch.told.iter().filter(same).count() > 1;
-            let rule = match (bookmark, known || told.version == position) {
+        let bookmark = is_bookmark(received);
+        if received.version < position || (received.version == position && !bookmark) {
+            let same = |other: &&ObservedEvent| other.version == received.version && !is_bookmark(other);
+            let known = watch.received.iter().filter(same).count() > 1;
+            let rule = match (bookmark, known || received.version == position) {
                 (true, _) => ConsistencyRule::WatchBookmarks,
                 (false, true) => ConsistencyRule::WatchUnique,
                 (false, false) => ConsistencyRule::WatchOrdered,
             };
-            verdict.report_violation(rule, format!("{}: {told:?} after {position}", watch_summary(watch)));
+            verdict
+                .report_violation(rule, format!("{}: {received:?} after {position}", watch_summary(watch)));
             continue;
         }
-        let upto = if bookmark { told.version } else { told.version - 1 };
+        let upto = if bookmark { received.version } else { received.version - 1 };
         if let Some(missing) = timeline.between(&watch.resource, position, upto).next() {
             let rule =
                 if bookmark { ConsistencyRule::WatchBookmarks } else { ConsistencyRule::WatchComplete };
-            let what = format!("{}: {told:?} was delivered, but not {missing:?}", watch_summary(watch));
+            let what = format!("{}: {received:?} was delivered, but not {missing:?}", watch_summary(watch));
             verdict.report_violation(rule, what);
         }
-        let change = timeline.change_at(told.version);
-        if !bookmark && !matches_change(told, change, timeline) {
-            let what = format!("{}: {told:?}, but {change:?} was stored", watch_summary(watch));
+        let change = timeline.change_at(received.version);
+        if !bookmark && !matches_change(received, change, timeline) {
+            let what = format!("{}: {received:?}, but {change:?} was stored", watch_summary(watch));
             verdict.report_violation(ConsistencyRule::WatchTrue, what);
         }
-        position = told.version;
+        position = received.version;
     }
     Some(position)
 }
 
-fn is_bookmark(told: &ObservedEvent) -> bool {
-    matches!(told.news, WatchEventKind::Bookmark | WatchEventKind::InitialEnd)
+fn is_bookmark(received: &ObservedEvent) -> bool {
+    matches!(received.news, WatchEventKind::Bookmark | WatchEventKind::InitialEnd)
 }
 
-fn matches_change(told: &ObservedEvent, change: Option<&StoreChange>, timeline: &StoreTimeline<'_>) -> bool {
+fn matches_change(
+    received: &ObservedEvent,
+    change: Option<&StoreChange>,
+    timeline: &StoreTimeline<'_>,
+) -> bool {
     let Some(change) = change else { return false };
     let before = timeline.before(&change.key, change.revision).map(|(_, content)| content);
-    match &told.news {
+    match &received.news {
         WatchEventKind::Added { key, content } => {
             (key, Some(content)) == (&change.key, change.content.as_ref()) && before.is_none()
         }
@@ -134,17 +139,17 @@ fn check_initial_events<'a>(
     bounds: &RevisionBounds,
     verdict: &mut CheckResult,
 ) -> Option<(Revision, &'a [ObservedEvent])> {
-    let end = watch.told.iter().position(|told| told.news == WatchEventKind::InitialEnd)?;
-    let (initial, rest) = watch.told.split_at(end);
+    let end = watch.received.iter().position(|received| received.news == WatchEventKind::InitialEnd)?;
+    let (initial, rest) = watch.received.split_at(end);
     let (bookmark, rest) = rest.split_first()?;
     let mut shown = Objects::new();
-    for told in initial {
-        let WatchEventKind::Added { key, content } = &told.news else {
-            let what = format!("{}: {told:?} among what there is", watch_summary(watch));
+    for received in initial {
+        let WatchEventKind::Added { key, content } = &received.news else {
+            let what = format!("{}: {received:?} among what there is", watch_summary(watch));
             verdict.report_violation(ConsistencyRule::WatchTrue, what);
             continue;
         };
-        let object = ListedObject { version: told.version, content: content.clone() };
+        let object = ListedObject { version: received.version, content: content.clone() };
         shown.insert(key.clone(), object);
     }
     let stored = timeline.state(&watch.resource, bookmark.version);

@@ -100,8 +100,8 @@ impl BundleFixture {
         wait_for(|| {
             let events = self.admin().json(&["get", "events", "-A", &about]);
             let mut all = events["items"].as_array().unwrap().iter();
-            let told = |event: &Value| event["message"] == message.as_str();
-            let good = all.any(|event| told(event) && event["type"] == "Warning");
+            let reported = |event: &Value| event["message"] == message.as_str();
+            let good = all.any(|event| reported(event) && event["type"] == "Warning");
             good.then_some(()).ok_or(format!("no event says {message}: {events:#}"))
         });
         message
@@ -124,7 +124,6 @@ impl BundleFixture {
         list["items"].as_array().unwrap().clone()
     }
 
-    /// Returns the namespaces that have an object of this kind and name.
     pub fn target_namespaces(&self, kind: &str, name: &str) -> Vec<String> {
         let all = self.list_named(kind, name);
         all.iter().map(|it| it["metadata"]["namespace"].as_str().unwrap().to_owned()).collect()

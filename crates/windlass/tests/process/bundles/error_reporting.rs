@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_pki::{
-    AltName, KeyPurpose, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom, Validity, issue, pem,
-};
+use windlass_pki::{AltName, KeyPurpose, LeafTemplate, PrivateKey, Validity, issue, pem};
+use windlass_testkit::leaf_template;
 
 use super::bundle_fixture::{BundleFixture, TRUST, authority, joined, root, wait_for};
 use crate::volumes::volume_fixture::wait_until;
@@ -49,8 +48,7 @@ fn invalid_certificates_are_reported() {
     // A private key is neither distributed nor printed.
     scene.secret_source("from-secret", KEY, &format!("{two}{key}"));
     let message = scene.failed("secret", "SourceBuildError");
-    let found = "invalid PEM block in bundle: only CERTIFICATE blocks are permitted but found \
-                 'PRIVATE KEY'";
+    let found = "invalid PEM block in bundle: only CERTIFICATE blocks are permitted but found 'PRIVATE KEY'";
     let place = format!("invalid PEM data in Secret {TRUST}/from-secret at key \"{KEY}\"");
     assert_eq!(message, format!("Failed to build bundle sources: {place}: {found}"));
     stays("secret");
@@ -60,10 +58,10 @@ fn invalid_certificates_are_reported() {
     assert_eq!(message, format!("Failed to build bundle sources: {place}: {found}"));
     stays("line");
     let secret = key.lines().nth(1).unwrap();
-    let told =
+    let message =
         scene.kubectl_ok(&["get", "bundle/secret", "-o", "yaml"]) + &scene.kubectl_ok(&["get", "events"]);
     let log = scene.admin().server.place().log();
-    assert!(!told.contains(secret) && !log.contains(secret), "{told}\n{log}");
+    assert!(!message.contains(secret) && !log.contains(secret), "{message}\n{log}");
 
     // The Bundle is synced as soon as the sources are valid.
     scene.source("from-map", KEY, &one);
@@ -159,12 +157,13 @@ fn long_certificate(number: usize) -> String {
     let names = (0..700).map(|name| AltName::Dns(format!("{number}-{name}-{}.example.com", "x".repeat(40))));
     let now = OffsetDateTime::now_utc();
     let leaf = LeafTemplate {
-        subject: Subject::new("long", &[]).unwrap(),
         alt_names: names.collect(),
-        purposes: vec![KeyPurpose::ServerAuth],
-        validity: Validity::new(now - time::Duration::HOUR, now + time::Duration::DAY).unwrap(),
-        public_key: key.public_key(),
-        serial: Serial::random(&SystemRandom::new()).unwrap(),
+        ..leaf_template(
+            "long",
+            &[KeyPurpose::ServerAuth],
+            Validity::new(now - time::Duration::HOUR, now + time::Duration::DAY).unwrap(),
+            &key,
+        )
     };
     pem::encode_certificates([issue(&ca, &leaf).unwrap().as_slice()])
 }

@@ -79,7 +79,6 @@ fn life(target: &str, kind: &str, flags: &[&str]) {
     scene.kubectl_ok(&["get", "secret", "my-db-tls", "-n", TRUST]);
 }
 
-/// Targets have the metadata that trust-manager writes.
 fn assert_trust_manager_metadata(object: &Value, target: &str) {
     let metadata = &object["metadata"];
     assert_eq!(metadata["labels"]["trust.cert-manager.io/bundle"], NAME);
@@ -263,14 +262,14 @@ fn expired_certificates_are_removed() {
     let line = format!("{long}{short}");
     scene.bundle("roots", json!([{"inLine": line}]), json!({"configMap": {"key": "ca.crt"}}));
     scene.wait_for_targets_everywhere("configmaps", "roots", "ca.crt", &joined(&[&long, &short]));
-    let told = |name: &str| {
+    let reported = |name: &str| {
         let page = scene.kubectl_ok(&["get", "--raw", "/metrics"]);
         metric(&page, name).ok_or(format!("no {name} in {page}"))
     };
     let certificates = "windlass_bundle_certificates{bundle=\"roots\"}";
     let expiry = "windlass_bundle_earliest_expiration_timestamp_seconds{bundle=\"roots\"}";
     let is = |name: &str, value: f64| {
-        wait_for(|| match told(name)? {
+        wait_for(|| match reported(name)? {
             found if (found - value).abs() < 1.0 => Ok(()),
             found => Err(format!("{name} is {found}, not {value}")),
         });
@@ -282,7 +281,7 @@ fn expired_certificates_are_removed() {
     is(certificates, 1.0);
     is("windlass_bundle_targets{bundle=\"roots\",state=\"synced\"}", 5.0);
     is("windlass_bundle_targets{bundle=\"roots\",state=\"failed\"}", 0.0);
-    assert!(told("windlass_bundle_sync_latency_seconds_count").unwrap() >= 2.0);
+    assert!(reported("windlass_bundle_sync_latency_seconds_count").unwrap() >= 2.0);
 }
 
 #[test]

@@ -31,8 +31,7 @@ fn errors_have_the_messages_of_trust_manager() {
         (
             json!([{"useDefaultCAs": true}, {"useDefaultCAs": true}]),
             target.clone(),
-            "spec.sources: Forbidden: must request default CAs either once or not at all but got 2 \
-             requests",
+            "spec.sources: Forbidden: must request default CAs either once or not at all but got 2 requests",
         ),
         (
             json!([{"configMap": {"name": "a", "selector": {}, "key": "k"}}]),
@@ -55,14 +54,12 @@ fn errors_have_the_messages_of_trust_manager() {
         (
             json!([{"configMap": {"name": "test", "key": "ca.pem"}}]),
             target.clone(),
-            "spec.sources[0].configMap.test.ca.pem: Forbidden: cannot define the same source as \
-             target",
+            "spec.sources[0].configMap.test.ca.pem: Forbidden: cannot define the same source as target",
         ),
         (
             json!([line]),
             json!({}),
-            "spec.target: Invalid value: at least one of the fields in [configMap secret] must be \
-             set",
+            "spec.target: Invalid value: at least one of the fields in [configMap secret] must be set",
         ),
         (
             json!([line]),
@@ -92,23 +89,23 @@ fn errors_have_the_messages_of_trust_manager() {
     ];
     for (sources, target, words) in cases {
         let object = bundle("test", sources.clone(), target.clone()).to_string();
-        let told = scene.admin().fails_with(&object, &["create", "-f", "-"]);
-        let first = told.lines().next().unwrap();
+        let reported = scene.admin().fails_with(&object, &["create", "-f", "-"]);
+        let first = reported.lines().next().unwrap();
         // kubectl prints several errors on separate lines.
-        let whole = told.replace("\n* ", " ");
-        assert!(first.starts_with("The Bundle \"test\" is invalid: "), "{told}");
-        assert!(whole.contains(words), "wanted {words}, told {told}");
+        let whole = reported.replace("\n* ", " ");
+        assert!(first.starts_with("The Bundle \"test\" is invalid: "), "{reported}");
+        assert!(whole.contains(words), "wanted {words}, told {reported}");
     }
     let long = "a".repeat(64);
     let object = bundle(&long, json!([line]), target.clone()).to_string();
-    let told = scene.admin().fails_with(&object, &["create", "-f", "-"]);
-    assert!(told.contains("metadata.name: Invalid value: "), "{told}");
-    assert!(told.contains("must be no more than 63 characters"), "{told}");
+    let reported = scene.admin().fails_with(&object, &["create", "-f", "-"]);
+    assert!(reported.contains("metadata.name: Invalid value: "), "{reported}");
+    assert!(reported.contains("must be no more than 63 characters"), "{reported}");
     // Updates are validated, too, and an update without changes is not stored.
     scene.bundle("test", json!([{"inLine": root("one")}]), target);
     let patch = json!({"spec": {"sources": [{"useDefaultCAs": false}]}}).to_string();
-    let told = scene.admin().fails(&["patch", "bundle", "test", "--type=merge", "-p", &patch]);
-    assert!(told.contains("must define at least one source"), "{told}");
+    let reported = scene.admin().fails(&["patch", "bundle", "test", "--type=merge", "-p", &patch]);
+    assert!(reported.contains("must define at least one source"), "{reported}");
 }
 
 #[test]

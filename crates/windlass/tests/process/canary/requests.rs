@@ -81,7 +81,6 @@ impl CanaryRequest {
     }
 }
 
-/// Returns a TokenReview of this token.
 pub fn token_review(token: &str) -> CanaryRequest {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1",

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-/// A change of one object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectChange {
     /// Created (step 0) or changed.
@@ -88,7 +87,6 @@ pub struct CrashHistory {
     settled: Vec<ObjectLifetime>,
     /// Objects that the next list must contain.
     present: BTreeMap<String, StoredObject>,
-    /// Object and change of each version.
     versions: BTreeMap<u64, (String, ObjectChange)>,
     newest: u64,
 }
@@ -165,27 +163,30 @@ impl CrashHistory {
 
     /// Checks that a watch delivered every change exactly once, in order, and nothing else.
     pub fn check_complete(&self, seen: &[ObservedChange], end: u64) {
-        let mut told: BTreeMap<(&str, ObjectChange), u64> = BTreeMap::new();
+        let mut received: BTreeMap<(&str, ObjectChange), u64> = BTreeMap::new();
         let mut last = 0;
         for event in seen.iter().filter(|event| event.version < end) {
             assert!(event.version > last, "{event:?} after {last}");
             last = event.version;
-            let before = told.insert((&event.name, event.change()), event.version);
+            let before = received.insert((&event.name, event.change()), event.version);
             assert_eq!(before, None, "{event:?} was delivered before");
         }
         for life in &self.settled {
             for (change, version) in &life.acknowledged {
-                let Some(told) = told.remove(&(life.name.as_str(), *change)) else {
+                let Some(received) = received.remove(&(life.name.as_str(), *change)) else {
                     panic!("{change:?} of {} was acknowledged and never delivered", life.name);
                 };
-                assert!(version.is_none_or(|version| version == told), "{change:?} of {life:?} at {told}");
+                assert!(
+                    version.is_none_or(|version| version == received),
+                    "{change:?} of {life:?} at {received}"
+                );
             }
             if let Some(change) = life.pending {
-                let happened = told.remove(&(life.name.as_str(), change));
+                let happened = received.remove(&(life.name.as_str(), change));
                 assert!(happened.is_some(), "{change:?} of {} happened and was never delivered", life.name);
             }
         }
-        assert_eq!(told, BTreeMap::new(), "delivered, but never happened");
+        assert_eq!(received, BTreeMap::new(), "delivered, but never happened");
     }
 }
 

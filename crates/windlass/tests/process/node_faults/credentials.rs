@@ -4,7 +4,7 @@ use std::fs;
 
 use time::Duration;
 use windlass_node::status_file::AgentStatus;
-use windlass_testkit::{ChildProcess, wait_for};
+use windlass_testkit::{ChildProcess, retry, wait_for};
 
 use super::{NodeHome, assert_current_pair, names, start_server, subject_key, token};
 use crate::issue::windlass_ok;
@@ -137,4 +137,82 @@ async fn the_previous_certificate_is_used_as_a_fallback() {
     assert!(subject_key(home.pair()) == subject_key(before), "it uses another one");
     assert!(super::requests(&admin.server, "n1").await.is_empty(), "it asked");
     assert!(agent.log().contains(&format!("{newer}.corrupt-")), "{}", agent.log());
+}
+
+/// Returns the serial number of the current certificate, as `windlass cert` accepts it.
+fn serial(home: &NodeHome) -> String {
+    home.pair().leaf().serial().iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn revoke(admin: &Kubectl, home: &NodeHome) -> String {
+    let serial = serial(home);
+    windlass_ok(admin, &["cert", "revoke", &serial, "--reason", "keyCompromise", "--yes"]);
+    serial
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_certificate_is_replaced_with_the_bootstrap_credential() {
+    let admin = start_server(&[]);
+    let home = home(&admin, "n1");
+    home.write_bootstrap_kubeconfig(&admin.server, &token(&admin), None);
+    let agent = home.start();
+    wait_for_recovery(&admin, &home, &agent, 1).await;
+    let first = subject_key(home.pair());
+    let revoked = revoke(&admin, &home);
+    home.wait_for_status("not replaced", |status| status.certificates[0].stored_count == 2);
+    let second = subject_key(home.pair());
+    assert!(first != second, "same key");
+    let log = agent.log();
+    let words = format!("the server has rejected the certificate with serial number {revoked} since ");
+    assert!(log.contains(&words), "{log}");
+    let metrics = agent_page(&agent, "/metrics");
+    assert!(metrics.contains("windlass_node_certificate_rejections_total 1"), "{metrics}");
+    retry(|| {
+        let events = admin.ok(&["get", "events", "-o", "jsonpath={.items[*].reason}"]);
+        events.contains("CertificateReplaced").then_some(()).ok_or(events)
+    });
+    home.wait_for_status("no heartbeat", |status| {
+        status.registration.error.is_none() && problem(status).is_empty()
+    });
+
+    // Revoked while the agent is stopped.
+    drop(agent);
+    let revoked = revoke(&admin, &home);
+    let agent = home.start();
+    home.wait_for_status("not replaced after a restart", |status| {
+        status.pid == agent.pid() && status.certificates[0].stored_count == 1 && problem(status).is_empty()
+    });
+    assert!(serial(&home) != revoked && subject_key(home.pair()) != second);
+    assert_current_pair(&admin.server, &home, 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_certificate_without_a_bootstrap_credential_is_reported() {
+    let admin = start_server(&[]);
+    let home = home(&admin, "n1");
+    let token = token(&admin);
+    home.write_bootstrap_kubeconfig(&admin.server, &token, None);
+    let agent = home.start();
+    wait_for_recovery(&admin, &home, &agent, 1).await;
+    fs::remove_file(home.bootstrap()).unwrap();
+    revoke(&admin, &home);
+    let status = home.wait_for_status("nothing is reported", |status| {
+        let reason = status.certificates[0].error.as_ref().map(|error| error.reason.as_str());
+        reason == Some("NoCredential")
+    });
+    for words in [
+        format!("the certificate {} is not accepted by the server", home.current().display()),
+        format!("put a kubeconfig with a new bootstrap token at {}", home.bootstrap().display()),
+    ] {
+        assert!(problem(&status).contains(&words), "{words}: {}", problem(&status));
+    }
+    let said = home.status_text();
+    assert!(said.contains("REJECTED by the server since ") && said.contains("NoCredential"), "{said}");
+    let metrics = agent_page(&agent, "/metrics");
+    assert!(metrics.contains("reason=\"NoCredential\"} 1"), "{metrics}");
+    home.write_bootstrap_kubeconfig(&admin.server, &token, None);
+    home.wait_for_status("not replaced", |status| {
+        status.certificates[0].stored_count == 2 && problem(status).is_empty()
+    });
+    assert_current_pair(&admin.server, &home, 2).await;
 }

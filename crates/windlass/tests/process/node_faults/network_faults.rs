@@ -20,7 +20,6 @@ use crate::controllers::{REQUESTS, signing_flags, start_controllers};
 use crate::kubectl::Kubectl;
 use crate::server::{PATIENCE, TestDataDir, TestServer};
 
-/// How a stalled connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionEnd {
     /// It continues: the network was slow.
@@ -48,7 +47,6 @@ struct NetworkTrial {
 }
 
 impl NetworkTrial {
-    /// Starts with a network that fails.
     async fn start(server: &TestServer, token: &str, (mode, after): (ProxyMode, ConnectionEnd)) -> Self {
         let home = NodeHome::new(server, &format!("{mode:?}-{after:?}").to_lowercase());
         let proxy = FaultProxy::start(server.address).await;

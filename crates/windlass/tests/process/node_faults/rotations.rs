@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_node::AgentOptions;
+use windlass_node::credential_monitor::CredentialMonitor;
 use windlass_node::key_pair::CertificateKeyPair;
 use windlass_node::tls_resolver::CurrentKeyPair;
 use windlass_testkit::{HttpClient, retry_async};
@@ -200,7 +201,8 @@ async fn poll_with_current_client(
         Ok(config) => config,
         Err(error) => return error,
     };
-    let nodes: Api<Node> = match windlass_node::client::connect(&config, current) {
+    let monitor = CredentialMonitor::new(windlass_node::clock::system());
+    let nodes: Api<Node> = match windlass_node::client::connect(&config, current, monitor) {
         Ok(client) => Api::all(client),
         Err(error) => return error.into(),
     };

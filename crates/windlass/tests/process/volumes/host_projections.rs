@@ -156,8 +156,8 @@ fn an_error_in_the_file_changes_nothing() {
     let problem = |said: &serde_json::Value| said["volumes"]["projectionsError"].clone();
     let said = world.wait_for_agent_status("the error is not reported", |said| !problem(said).is_null());
     assert!(problem(&said).as_str().unwrap().contains(wrong), "{said}");
-    let told = String::from_utf8(world.status("").stdout).unwrap();
-    assert!(told.contains("current file rejected"), "{told}");
+    let message = String::from_utf8(world.status("").stdout).unwrap();
+    assert!(message.contains("current file rejected"), "{message}");
     assert_eq!(files(&tls), before);
     // The previous volumes are still updated.
     more_anchors(&world);

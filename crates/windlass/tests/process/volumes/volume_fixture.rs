@@ -17,8 +17,7 @@ use crate::server::{PATIENCE, TestDataDir};
 use crate::trust_docs::MountGuard;
 
 /// `signers.yaml` with one signer for pod certificates.
-pub const SIGNERS: &str = "\
-apiVersion: windlass.dev/v1
+pub const SIGNERS: &str = "apiVersion: windlass.dev/v1
 kind: Signers
 signers:
 - name: example.com/workloads
@@ -86,7 +85,6 @@ impl VolumeFixture {
         shell(&self.path, line)
     }
 
-    /// Starts the agent with additional flags.
     pub fn start_agent(&mut self, flags: &str) {
         assert!(self.agent.is_none());
         let own = format!("--kubeconfig {HOME}/kubeconfig --cert-dir {HOME}/pki --node-name n1");
@@ -151,7 +149,6 @@ impl VolumeFixture {
         self.directory(pod).join("volumes/kubernetes.io~projected/v")
     }
 
-    /// Returns the directory of a pod.
     pub fn directory(&self, pod: &str) -> PathBuf {
         let uid = self.kubectl_ok(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"]);
         self.path.join(HOME).join("pki/pods").join(uid)

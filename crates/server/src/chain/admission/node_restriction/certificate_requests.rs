@@ -9,7 +9,6 @@ use super::{AdmissionResult, NodeRefusal, NodeWrite, forbidden};
 use crate::chain::authz::node::references::is_mirror;
 use crate::registry::object_fields::text;
 
-/// Signers whose certificates authenticate nodes.
 const NODE_SIGNERS: [&str; 2] =
     ["kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"];
 

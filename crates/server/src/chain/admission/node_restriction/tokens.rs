@@ -11,7 +11,6 @@ use super::{AdmissionResult, NodeWrite, forbidden};
 use crate::chain::authz::node::references;
 use crate::registry::object_fields::{list, text, texts};
 
-/// Checks a token request of a node.
 pub(super) fn check(written: &NodeWrite<'_>) -> AdmissionResult {
     let bound = |field| text(&written.object["spec"]["boundObjectRef"], field);
     let name = bound("/name");

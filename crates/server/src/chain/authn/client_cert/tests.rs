@@ -1,7 +1,7 @@
 use time::Duration;
 use time::macros::datetime;
 use windlass_pki::{CertificateAuthority, KeyPurpose, LeafTemplate, PrivateKey, Subject, Validity, issue};
-use windlass_testkit::{ca_with_validity, random_serial};
+use windlass_testkit::{ca_with_validity, leaf_template, random_serial};
 
 use super::*;
 
@@ -242,14 +242,7 @@ fn version_1_needs_a_ca() {
     assert!(name(&trusted, &[old_root]).is_err(), "the CA's own certificate");
 
     let key = PrivateKey::generate().unwrap();
-    let request = LeafTemplate {
-        subject: Subject::new("root", &[]).unwrap(),
-        alt_names: Vec::new(),
-        purposes: vec![KeyPurpose::ClientAuth],
-        validity: days(-1, 1),
-        public_key: key.public_key(),
-        serial: random_serial(),
-    };
+    let request = leaf_template("root", &[KeyPurpose::ClientAuth], days(-1, 1), &key);
     // A leaf of the same name in the CA file: matches as issuer by name and key, but is no CA.
     let no_ca: CertificateDer<'static> = issue(&root, &request).unwrap().into();
     let pem = key.to_pem().unwrap();

@@ -49,14 +49,12 @@ pub(super) struct NodeGraph {
     volumes_by_secret: HashMap<NamespacedName, HashSet<Box<str>>>,
 }
 
-/// A pod bound to a node.
 #[derive(Debug, PartialEq, Eq)]
 struct BoundPod {
     node: Arc<str>,
     dependencies: Box<[Arc<PodDependency>]>,
 }
 
-/// A volume bound to a claim.
 #[derive(Debug, PartialEq, Eq)]
 struct BoundVolume {
     claim: NamespacedName,

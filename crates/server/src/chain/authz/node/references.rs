@@ -43,7 +43,6 @@ const VOLUME_SECRETS: &[&str] = &[
     "/storageos/secretRef/name",
 ];
 
-/// Returns the ConfigMaps that a pod references.
 pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
     let mut names = Vec::new();
     for container in containers(pod) {
@@ -122,7 +121,6 @@ const REFERENCES: &[(&str, bool)] = &[
     ("/spec/storageos/secretRef", false),
 ];
 
-/// Returns the sources of a projected volume.
 pub(crate) fn sources(volume: &Value) -> &[Value] {
     list(volume, "/projected/sources")
 }

@@ -30,7 +30,6 @@ pub enum RoleRef {
     Unsupported(Box<str>),
 }
 
-/// A subject of a binding.
 #[derive(Debug)]
 enum RbacSubject {
     User(Box<str>),
@@ -166,7 +165,6 @@ impl BindingIndex {
         self.by_name.insert(binding.name.clone(), binding);
     }
 
-    /// Removes the binding of that name.
     pub(super) fn remove(&mut self, name: &str) {
         let Some(binding) = self.by_name.remove(name) else { return };
         for subject in &binding.subjects {

@@ -225,7 +225,6 @@ fn resize_policy(container: &Value, context: &PodContext, path: &FieldPath, erro
     }
 }
 
-/// Validates the restart policy of a container.
 fn restart_policy(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(policy) = optional_text(container, "restartPolicy") else {
         if !list(container, "restartPolicyRules").is_empty() {

@@ -31,7 +31,6 @@ const RESOURCES: [&str; 6] = [
     "requests.memory",
 ];
 
-/// Validates the variables of a container.
 pub(super) fn variables(container: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     for (index, variable) in list(container, "env").iter().enumerate() {
         let at = path.index(index);

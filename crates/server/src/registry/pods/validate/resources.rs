@@ -34,7 +34,6 @@ const STANDARD: [&str; 20] = [
     "services.loadbalancers",
 ];
 
-/// Validates the resources of a container.
 pub(super) fn container_resources(
     resources: &Value,
     claims: &BTreeSet<&str>,

@@ -121,8 +121,7 @@ pub(super) fn dns_config(spec: &Value, path: &FieldPath, errors: &mut FieldError
     }
     if searches.join(" ").len() > MAX_SEARCH_CHARS {
         let detail = format!(
-            "must not have more than {MAX_SEARCH_CHARS} characters (including spaces) in the \
-             search list"
+            "must not have more than {MAX_SEARCH_CHARS} characters (including spaces) in the search list"
         );
         errors.invalid(&at, &searches.clone().into(), &detail);
     }

@@ -10,7 +10,6 @@ use super::{PodContext, in_range, paths};
 
 const MAX_ID: i64 = i32::MAX as i64;
 
-/// Validates the security context of a pod.
 pub(super) fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     let Some(context) = part(spec, "securityContext") else { return };
     validate_ids(context, &["fsGroup", "runAsUser", "runAsGroup"], path, errors);
@@ -29,7 +28,6 @@ pub(super) fn pod_security_context(spec: &Value, path: &FieldPath, errors: &mut 
     supported(context, "seLinuxChangePolicy", &["MountOption", "Recursive"], path, errors);
 }
 
-/// Validates the security context of a container.
 pub(super) fn container_security_context(
     rules: &Value,
     context: &PodContext,
@@ -56,8 +54,7 @@ fn escalation(rules: &Value, path: &FieldPath, errors: &mut FieldErrors) {
     }
     let added = part(rules, "capabilities").map(|all| texts(all, "add")).unwrap_or_default();
     for _ in added.iter().filter(|capability| **capability == "CAP_SYS_ADMIN") {
-        let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` \
-                      CAP_SYS_ADMIN";
+        let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
         errors.invalid(path, rules, detail);
     }
 }

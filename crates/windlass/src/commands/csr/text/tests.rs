@@ -2,9 +2,9 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use windlass_pki::{
-    AltNames, IssuedSubject, KeyPurpose, KeyType, LeafTemplate, PrivateKey, Serial, Subject, SystemRandom,
-    Validity, build_csr, issue, pem,
+    AltNames, IssuedSubject, KeyPurpose, KeyType, LeafTemplate, PrivateKey, Validity, build_csr, issue, pem,
 };
+use windlass_testkit::leaf_template;
 
 use super::*;
 
@@ -47,12 +47,13 @@ fn certificate(key: &PrivateKey) -> String {
         windlass_testkit::ca_with_validity("example web CA", validity)
     };
     let leaf = LeafTemplate {
-        subject: Subject::new("web", &[]).unwrap(),
         alt_names: vec![windlass_pki::AltName::Dns("web.example.com".into())],
-        purposes: vec![KeyPurpose::ServerAuth],
-        validity: Validity::new(NOW - time::Duration::MINUTE, NOW + time::Duration::DAY).unwrap(),
-        public_key: key.public_key(),
-        serial: Serial::random(&SystemRandom::new()).unwrap(),
+        ..leaf_template(
+            "web",
+            &[KeyPurpose::ServerAuth],
+            Validity::new(NOW - time::Duration::MINUTE, NOW + time::Duration::DAY).unwrap(),
+            key,
+        )
     };
     let der = issue(&ca, &leaf).unwrap();
     pem::encode_certificates([der.as_slice()])
@@ -98,7 +99,8 @@ Conditions
 fn a_certificate_is_described() {
     let key = PrivateKey::generate_type(KeyType::EcdsaP384).unwrap();
     let other = PrivateKey::generate().unwrap();
-    for (holder, told) in [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
+    for (holder, reported) in
+        [(&key, "ECDSA P-384, matches the request"), (&other, "DOES NOT MATCH the request")]
     {
         let approved = json!({
             "type": "Approved", "status": "True", "reason": "Checked", "message": "two\nlines",
@@ -114,7 +116,7 @@ fn a_certificate_is_described() {
             "Validity:            2026-11-16T11:59:00Z to 2026-11-17T12:00:00Z, expires in 24h",
             "Issuer:              CN=example web CA",
             "Approved True, 2m ago, Checked: two lines",
-            told,
+            reported,
         ] {
             assert!(text.contains(words), "{words} in\n{text}");
         }

@@ -18,7 +18,7 @@ fn signing(signer: &str, file: &str) -> Value {
 fn a_node_requests_node_certificates_in_its_own_name() {
     let (client, serving) = ("kubernetes.io/kube-apiserver-client-kubelet", "kubernetes.io/kubelet-serving");
     let wrong = "can only create a node CSR with CN=system:node:";
-    for (node, object, told) in [
+    for (node, object, reported) in [
         ("node-1", signing(client, "csr-node1.pem"), String::new()),
         ("node-1", signing(serving, "csr-node1-serving.pem"), String::new()),
         ("node-2", signing(client, "csr-node1.pem"), format!("{wrong}node-2")),
@@ -33,7 +33,7 @@ fn a_node_requests_node_certificates_in_its_own_name() {
             object,
             ..NodeRestrictionCase::default()
         };
-        assert_eq!(case.refusal_text(), told, "{node}");
+        assert_eq!(case.refusal_text(), reported, "{node}");
     }
     for file in ["garbage.pem", "csr-truncated.pem", "ca-p256.pem"] {
         let case = NodeRestrictionCase {
@@ -83,7 +83,7 @@ fn pod_request(changes: &[(&str, &str)]) -> Value {
 #[test]
 fn a_node_requests_certificates_of_its_own_pods() {
     let world = related_objects();
-    for (changes, told) in [
+    for (changes, reported) in [
         (&[][..], ""),
         (
             &[("nodeName", "node-2")],
@@ -130,14 +130,14 @@ fn a_node_requests_certificates_of_its_own_pods() {
             audiences: &["example.com/granted for sa"],
             ..NodeRestrictionCase::default()
         };
-        assert_eq!(case.refusal_text(), told, "{changes:?}");
+        assert_eq!(case.refusal_text(), reported, "{changes:?}");
     }
 }
 
 #[test]
 fn a_node_does_nothing_else_with_them() {
     let (world, old) = (related_objects(), pod_request(&[]));
-    for (at, operation, told) in [
+    for (at, operation, reported) in [
         (PODS.to_owned(), AdmissionOperation::Update(&old), "unexpected operation UPDATE"),
         (PODS.to_owned(), AdmissionOperation::Delete, "unexpected operation DELETE"),
         (format!("{PODS}/status"), AdmissionOperation::Update(&old), "unexpected operation UPDATE"),
@@ -152,7 +152,7 @@ fn a_node_does_nothing_else_with_them() {
             others: &world,
             ..NodeRestrictionCase::default()
         };
-        assert_eq!(case.refusal_text(), told, "{at}");
+        assert_eq!(case.refusal_text(), reported, "{at}");
     }
     let gone: Vec<_> = world.into_iter().filter(|(at, _)| !at.starts_with("service")).collect();
     let case = NodeRestrictionCase {
@@ -163,6 +163,6 @@ fn a_node_does_nothing_else_with_them() {
         others: &gone,
         ..NodeRestrictionCase::default()
     };
-    let told = "500 while retrieving service account \"ns/sa\" named in the PodCertificateRequest: serviceaccount \"sa\" not found";
-    assert_eq!(case.refusal_text(), told);
+    let reported = "500 while retrieving service account \"ns/sa\" named in the PodCertificateRequest: serviceaccount \"sa\" not found";
+    assert_eq!(case.refusal_text(), reported);
 }

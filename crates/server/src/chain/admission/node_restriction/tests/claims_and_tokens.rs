@@ -198,7 +198,7 @@ fn audiences_are_those_that_the_pod_requests() {
         (json!([]), json!(["granted", "granted"]), "node may only request 0 or 1 audiences".to_owned()),
     ] {
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u1"});
-        let told = request_token(bound, audiences.clone(), &others(volumes.clone()), &["granted"]);
-        assert_eq!(told, why, "{volumes} {audiences}");
+        let reported = request_token(bound, audiences.clone(), &others(volumes.clone()), &["granted"]);
+        assert_eq!(reported, why, "{volumes} {audiences}");
     }
 }

@@ -1,4 +1,4 @@
-//! Table tests, one decision per line.
+//! Table tests; `tables.txt` has one decision per line.
 
 use super::*;
 
@@ -173,67 +173,11 @@ fn a_namespace_and_a_name_cannot_change_places() {
     assert!(!world.is_allowed(apart) && !world.is_allowed("/pods a/b c"));
 }
 
-/// Verb, target, selector, and the reason for refusal; `None` if allowed.
-type AuthorizationCase = (&'static str, &'static str, &'static str, Option<&'static str>);
-
 #[test]
 fn verbs_on_what_a_pod_leads_to() {
     let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
     world.put(POD, busy_pod("node-1"));
-    let unrelated = Some("no relationship found between node 'node-1' and this object");
-    let read = Some("can only read resources of this type");
-    let get = Some("can only get individual resources of this type");
-    let tokens = Some("can only create tokens for individual service accounts");
-    let lines: &[AuthorizationCase] = &[
-        ("get", "/secrets ns s-pull", "", None),
-        ("list", "/secrets ns s-pull", "metadata.name=s-pull", None),
-        ("watch", "/secrets ns s-pull", "metadata.name=s-pull", None),
-        ("get", "/secrets ns other", "", unrelated),
-        ("list", "/secrets ns other", "metadata.name=other", unrelated),
-        ("list", "/secrets ns -", "", Some("No Object name found")),
-        ("watch", "/secrets ns -", "", Some("No Object name found")),
-        ("list", "/secrets - s-pull", "", Some("can only read namespaced object of this type")),
-        ("get", "/secrets/status ns s-pull", "", Some("cannot read subresource")),
-        ("create", "/secrets ns -", "", read),
-        ("update", "/secrets ns s-pull", "", read),
-        ("patch", "/secrets ns s-pull", "", read),
-        ("delete", "/secrets ns s-pull", "", read),
-        ("deletecollection", "/secrets ns -", "", read),
-        ("watch", "/configmaps ns c-env", "metadata.name=c-env", None),
-        ("list", "/configmaps ns -", "", Some("No Object name found")),
-        ("update", "/configmaps ns c-env", "", read),
-        ("get", "/persistentvolumeclaims ns claim", "", None),
-        ("list", "/persistentvolumeclaims ns -", "", get),
-        ("watch", "/persistentvolumeclaims ns claim", "metadata.name=claim", get),
-        ("update", "/persistentvolumeclaims ns claim", "", get),
-        ("update", "/persistentvolumeclaims/status ns claim", "", None),
-        ("patch", "/persistentvolumeclaims/status ns claim", "", None),
-        ("patch", "/persistentvolumeclaims/status ns other", "", unrelated),
-        ("get", "/persistentvolumeclaims/status ns claim", "", Some("can only get/update/patch this type")),
-        ("get", "/persistentvolumeclaims/odd ns claim", "", Some("cannot get subresource")),
-        ("get", "/persistentvolumes - -", "", Some("No Object name found")),
-        ("list", "/persistentvolumes - -", "", get),
-        ("get", "/persistentvolumes/status - pv", "", Some("cannot get subresource")),
-        ("list", "resource.k8s.io/resourceclaims ns -", "", get),
-        ("get", "storage.k8s.io/volumeattachments - a", "", unrelated),
-        ("list", "storage.k8s.io/volumeattachments - -", "", get),
-        ("get", "/serviceaccounts ns account", "", None),
-        ("get", "/serviceaccounts ns other", "", unrelated),
-        ("list", "/serviceaccounts ns account", "metadata.name=account", tokens),
-        ("update", "/serviceaccounts ns account", "", tokens),
-        ("create", "/serviceaccounts/token ns account", "", None),
-        ("create", "/serviceaccounts/token ns other", "", unrelated),
-        ("create", "/serviceaccounts/token other account", "", unrelated),
-        ("create", "/serviceaccounts/token ns -", "", tokens),
-        ("get", "/serviceaccounts/token ns account", "", tokens),
-        (
-            "create",
-            "/serviceaccounts ns account",
-            "",
-            Some("can only create token subresource of serviceaccount"),
-        ),
-    ];
-    check(&world, lines);
+    check(&world, "verbs_on_what_a_pod_leads_to");
 }
 
 #[test]
@@ -242,52 +186,7 @@ fn pods_and_nodes() {
     world.put(POD, busy_pod("node-1"));
     world.put("/pods/ns/theirs", json!({"nodeName": "node-2"}));
     world.put("/pods/ns/free", json!({}));
-    let unrelated = Some("no relationship found between node 'node-1' and this object");
-    let select = Some("can only list/watch pods with spec.nodeName field selector");
-    let lines: &[AuthorizationCase] = &[
-        ("get", "/pods ns busy", "", None),
-        ("get", "/pods ns theirs", "", unrelated),
-        ("get", "/pods ns free", "", unrelated),
-        ("get", "/pods ns missing", "", unrelated),
-        ("list", "/pods - -", "spec.nodeName=node-1", None),
-        ("watch", "/pods ns -", "spec.nodeName==node-1", None),
-        ("list", "/pods - -", "status.phase!=Failed,spec.nodeName=node-1", None),
-        ("list", "/pods - -", "spec.nodeName=node-0,spec.nodeName=node-1", None),
-        ("list", "/pods - -", "", select),
-        ("list", "/pods - -", "spec.nodeName=node-2", select),
-        ("list", "/pods - -", "spec.nodeName=", select),
-        ("list", "/pods - -", "spec.nodeName!=node-1", select),
-        ("watch", "/pods ns -", "spec.nodename=node-1", select),
-        ("list", "/pods ns busy", "metadata.name=busy", None),
-        ("watch", "/pods ns theirs", "metadata.name=theirs", unrelated),
-        ("create", "/pods ns -", "", None),
-        ("delete", "/pods ns theirs", "", None),
-        ("update", "/pods ns busy", "", Some("")),
-        ("patch", "/pods ns busy", "", Some("")),
-        ("deletecollection", "/pods ns -", "spec.nodeName=node-1", Some("")),
-        ("update", "/pods/status ns theirs", "", None),
-        ("patch", "/pods/status ns busy", "", None),
-        ("get", "/pods/status ns busy", "", Some("")),
-        ("create", "/pods/eviction ns busy", "", None),
-        ("create", "/pods/binding ns free", "", Some("")),
-        ("patch", "/pods/ephemeralcontainers ns busy", "", Some("")),
-        ("get", "/pods/log ns busy", "", Some("")),
-        ("get", "/nodes - node-1", "", None),
-        ("list", "/nodes - node-1", "metadata.name=node-1", None),
-        ("watch", "/nodes - node-1", "metadata.name=node-1", None),
-        ("get", "/nodes - node-2", "", Some("node 'node-1' cannot read 'node-2', only its own Node object")),
-        ("list", "/nodes - -", "", Some("node 'node-1' cannot read all nodes, only its own Node object")),
-        ("create", "/nodes - -", "", None),
-        ("update", "/nodes - node-2", "", None),
-        ("patch", "/nodes - node-1", "", None),
-        ("delete", "/nodes - node-1", "", Some("")),
-        ("deletecollection", "/nodes - -", "", Some("")),
-        ("update", "/nodes/status - node-1", "", None),
-        ("patch", "/nodes/status - node-1", "", None),
-        ("get", "/nodes/status - node-1", "", Some("")),
-        ("create", "/nodes/proxy - node-1", "", Some("")),
-    ];
-    check(&world, lines);
+    check(&world, "pods_and_nodes");
 }
 
 #[test]
@@ -297,87 +196,7 @@ fn objects_of_one_node_each() {
     world.put(&format!("{slices}//mine"), json!({"nodeName": "node-1"}));
     world.put(&format!("{slices}//theirs"), json!({"nodeName": "node-2"}));
     world.put(&format!("{slices}//shared"), json!({"allNodes": true}));
-    let unrelated = Some("no relationship found between node 'node-1' and this object");
-    let same = Some("can only access node lease with the same name as the requesting node");
-    let place = Some("can only access leases in the \"kube-node-lease\" system namespace");
-    let verbs = Some("can only get, create, update, patch, or delete a node lease");
-    let csi = Some("can only access CSINode with the same name as the requesting node");
-    let trust = Some("can only access NodeTrust with the same name as the requesting node");
-    let trusts = Some("can only get, create, update, or patch a NodeTrust");
-    let select = Some("can only list/watch/deletecollection resourceslices with nodeName field selector");
-    let lines: &[AuthorizationCase] = &[
-        ("get", "coordination.k8s.io/leases kube-node-lease node-1", "", None),
-        ("create", "coordination.k8s.io/leases kube-node-lease -", "", None),
-        ("update", "coordination.k8s.io/leases kube-node-lease node-1", "", None),
-        ("patch", "coordination.k8s.io/leases kube-node-lease node-1", "", None),
-        ("delete", "coordination.k8s.io/leases kube-node-lease node-1", "", None),
-        ("get", "coordination.k8s.io/leases kube-node-lease node-2", "", same),
-        ("update", "coordination.k8s.io/leases kube-node-lease node-2", "", same),
-        ("get", "coordination.k8s.io/leases kube-system node-1", "", place),
-        ("create", "coordination.k8s.io/leases ns -", "", place),
-        ("list", "coordination.k8s.io/leases kube-node-lease -", "", verbs),
-        ("watch", "coordination.k8s.io/leases kube-node-lease node-1", "", verbs),
-        ("deletecollection", "coordination.k8s.io/leases kube-node-lease -", "", verbs),
-        ("get", "storage.k8s.io/csinodes - node-1", "", None),
-        ("create", "storage.k8s.io/csinodes - -", "", None),
-        ("delete", "storage.k8s.io/csinodes - node-1", "", None),
-        ("get", "storage.k8s.io/csinodes - node-2", "", csi),
-        ("patch", "storage.k8s.io/csinodes - node-2", "", csi),
-        (
-            "list",
-            "storage.k8s.io/csinodes - -",
-            "",
-            Some("can only get, create, update, patch, or delete a CSINode"),
-        ),
-        ("get", "storage.k8s.io/csinodes/status - node-1", "", Some("cannot authorize CSINode subresources")),
-        ("get", "windlass.dev/nodetrusts - node-1", "", None),
-        ("create", "windlass.dev/nodetrusts - -", "", None),
-        ("update", "windlass.dev/nodetrusts - node-1", "", None),
-        ("patch", "windlass.dev/nodetrusts - node-1", "", None),
-        ("get", "windlass.dev/nodetrusts - node-2", "", trust),
-        ("update", "windlass.dev/nodetrusts - node-2", "", trust),
-        ("patch", "windlass.dev/nodetrusts - node-2", "", trust),
-        ("list", "windlass.dev/nodetrusts - -", "", trusts),
-        ("list", "windlass.dev/nodetrusts - node-1", "", trusts),
-        ("watch", "windlass.dev/nodetrusts - node-1", "", trusts),
-        ("delete", "windlass.dev/nodetrusts - node-1", "", trusts),
-        ("deletecollection", "windlass.dev/nodetrusts - -", "", trusts),
-        (
-            "update",
-            "windlass.dev/nodetrusts/status - node-1",
-            "",
-            Some("cannot authorize NodeTrust subresources"),
-        ),
-        ("create", "resource.k8s.io/resourceslices - -", "", None),
-        ("get", "resource.k8s.io/resourceslices - mine", "", None),
-        ("update", "resource.k8s.io/resourceslices - mine", "", None),
-        ("patch", "resource.k8s.io/resourceslices - mine", "", None),
-        ("delete", "resource.k8s.io/resourceslices - mine", "", None),
-        ("get", "resource.k8s.io/resourceslices - theirs", "", unrelated),
-        ("delete", "resource.k8s.io/resourceslices - theirs", "", unrelated),
-        ("get", "resource.k8s.io/resourceslices - shared", "", unrelated),
-        ("get", "resource.k8s.io/resourceslices ns mine", "", unrelated),
-        ("list", "resource.k8s.io/resourceslices - -", "spec.nodeName=node-1", None),
-        ("watch", "resource.k8s.io/resourceslices - -", "spec.nodeName=node-1", None),
-        ("deletecollection", "resource.k8s.io/resourceslices - -", "spec.nodeName=node-1", None),
-        ("list", "resource.k8s.io/resourceslices - -", "", select),
-        ("deletecollection", "resource.k8s.io/resourceslices - -", "spec.nodeName=node-2", select),
-        (
-            "get",
-            "resource.k8s.io/resourceslices/status - mine",
-            "",
-            Some("cannot authorize ResourceSlice subresources"),
-        ),
-        (
-            "approve",
-            "resource.k8s.io/resourceslices - mine",
-            "",
-            Some(
-                "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
-            ),
-        ),
-    ];
-    check(&world, lines);
+    check(&world, "objects_of_one_node_each");
 }
 
 #[test]
@@ -386,87 +205,13 @@ fn certificates() {
     let at = "certificates.k8s.io/podcertificaterequests/ns/";
     world.put(&format!("{at}mine"), json!({"nodeName": "node-1"}));
     world.put(&format!("{at}theirs"), json!({"nodeName": "node-2"}));
-    let unrelated = Some("no relationship found between node 'node-1' and this object");
-    let part = Some("nodes may not access the status subresource of PodCertificateRequests");
-    let select = Some("can only list/watch podcertificaterequests with nodeName field selector");
-    let lines: &[AuthorizationCase] = &[
-        ("create", "certificates.k8s.io/podcertificaterequests ns -", "", None),
-        ("get", "certificates.k8s.io/podcertificaterequests ns mine", "", None),
-        ("get", "certificates.k8s.io/podcertificaterequests ns theirs", "", unrelated),
-        ("get", "certificates.k8s.io/podcertificaterequests ns missing", "", unrelated),
-        ("list", "certificates.k8s.io/podcertificaterequests - -", "spec.nodeName=node-1", None),
-        ("watch", "certificates.k8s.io/podcertificaterequests ns -", "spec.nodeName=node-1", None),
-        ("list", "certificates.k8s.io/podcertificaterequests - -", "", select),
-        ("list", "certificates.k8s.io/podcertificaterequests - -", "spec.nodeName=node-2", select),
-        ("watch", "certificates.k8s.io/podcertificaterequests - -", "spec.nodeName!=node-1", select),
-        ("list", "certificates.k8s.io/podcertificaterequests ns mine", "metadata.name=mine", select),
-        (
-            "update",
-            "certificates.k8s.io/podcertificaterequests ns mine",
-            "",
-            Some("nodes may not update podcertificaterequests"),
-        ),
-        (
-            "delete",
-            "certificates.k8s.io/podcertificaterequests ns mine",
-            "",
-            Some("nodes may not delete podcertificaterequests"),
-        ),
-        (
-            "deletecollection",
-            "certificates.k8s.io/podcertificaterequests ns -",
-            "spec.nodeName=node-1",
-            Some("nodes may not deletecollection podcertificaterequests"),
-        ),
-        ("get", "certificates.k8s.io/podcertificaterequests/status ns mine", "", part),
-        ("update", "certificates.k8s.io/podcertificaterequests/status ns mine", "", part),
-        ("create", "certificates.k8s.io/certificatesigningrequests - -", "", None),
-        ("get", "certificates.k8s.io/certificatesigningrequests - any", "", None),
-        ("list", "certificates.k8s.io/certificatesigningrequests - -", "", None),
-        ("watch", "certificates.k8s.io/certificatesigningrequests - -", "", None),
-        ("update", "certificates.k8s.io/certificatesigningrequests - any", "", Some("")),
-        ("delete", "certificates.k8s.io/certificatesigningrequests - any", "", Some("")),
-        ("update", "certificates.k8s.io/certificatesigningrequests/approval - any", "", Some("")),
-        ("update", "certificates.k8s.io/certificatesigningrequests/status - any", "", Some("")),
-        ("get", "certificates.k8s.io/clustertrustbundles - any", "", None),
-        ("list", "certificates.k8s.io/clustertrustbundles - -", "", None),
-        ("watch", "certificates.k8s.io/clustertrustbundles - -", "", None),
-        ("create", "certificates.k8s.io/clustertrustbundles - -", "", Some("")),
-        ("approve", "certificates.k8s.io/signers - a.io/b", "", Some("")),
-    ];
-    check(&world, lines);
+    check(&world, "certificates");
 }
 
 #[test]
 fn rules_for_all_nodes() {
     let world = NodeAuthorizerFixture::new(ServerFeatureGates::default());
-    let lines: &[AuthorizationCase] = &[
-        ("create", "authentication.k8s.io/tokenreviews - -", "", None),
-        ("create", "authorization.k8s.io/subjectaccessreviews - -", "", None),
-        ("create", "authorization.k8s.io/localsubjectaccessreviews ns -", "", None),
-        ("create", "authorization.k8s.io/selfsubjectaccessreviews - -", "", Some("")),
-        ("get", "/services ns s", "", None),
-        ("list", "/services - -", "", None),
-        ("watch", "/services - -", "", None),
-        ("update", "/services ns s", "", Some("")),
-        ("get", "/services/status ns s", "", Some("")),
-        ("get", "/endpoints ns e", "", None),
-        ("list", "/endpoints - -", "", Some("")),
-        ("create", "/events ns -", "", None),
-        ("patch", "events.k8s.io/events ns e", "", None),
-        ("update", "/events ns e", "", None),
-        ("get", "/events ns e", "", Some("")),
-        ("delete", "/events ns e", "", Some("")),
-        ("list", "storage.k8s.io/csidrivers - -", "", None),
-        ("create", "storage.k8s.io/csidrivers - -", "", Some("")),
-        ("watch", "node.k8s.io/runtimeclasses - -", "", None),
-        ("get", "/runtimeclasses - r", "", Some("")),
-        ("get", "/namespaces ns ns", "", Some("")),
-        ("list", "rbac.authorization.k8s.io/clusterroles - -", "", Some("")),
-        ("get", "apps/secrets ns s", "", Some("")),
-        ("get", "*/* ns s", "", Some("")),
-    ];
-    check(&world, lines);
+    check(&world, "rules_for_all_nodes");
     let user = node("node-1");
     let asked =
         AuthorizationAttributes { user: &user, verb: "get", target: AuthorizationTarget::Path("/metrics") };
@@ -479,17 +224,11 @@ fn disabled_features_grant_nothing() {
         cluster_trust_bundle: false,
         cluster_trust_bundle_projection: false,
         pod_certificate_request: false,
+        certificate_ledger: false,
     };
     let world = NodeAuthorizerFixture::new(off);
     world.put("certificates.k8s.io/podcertificaterequests/ns/mine", json!({"nodeName": "node-1"}));
-    let lines: &[AuthorizationCase] = &[
-        ("list", "certificates.k8s.io/clustertrustbundles - -", "", Some("")),
-        ("create", "certificates.k8s.io/podcertificaterequests ns -", "", Some("")),
-        ("get", "certificates.k8s.io/podcertificaterequests ns mine", "", Some("")),
-        ("list", "certificates.k8s.io/podcertificaterequests - -", "spec.nodeName=node-1", Some("")),
-        ("list", "certificates.k8s.io/certificatesigningrequests - -", "", None),
-    ];
-    check(&world, lines);
+    check(&world, "disabled_features_grant_nothing");
 }
 
 #[test]
@@ -526,12 +265,19 @@ fn only_nodes_are_nodes() {
     assert!(!world.decide_as(&nobody, "get", "/pods ns free", "").is_allowed());
 }
 
-fn check(world: &NodeAuthorizerFixture, lines: &[AuthorizationCase]) {
-    for (verb, at, selector, why) in lines {
-        let expected = match why {
-            None => Decision::Allow(String::new()),
-            Some(why) => Decision::NoOpinion((*why).into()),
+fn check(world: &NodeAuthorizerFixture, section: &str) {
+    let lines = include_str!("tables.txt").lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    let mut lines = lines.skip_while(|line| line.trim_matches(['[', ']']) != section).skip(1).peekable();
+    assert!(lines.peek().is_some(), "no section {section}");
+    for line in lines.take_while(|line| !line.starts_with('[')) {
+        let (request, decision) = line.split_once(" : ").unwrap();
+        let [verb, at @ .., selector] = &*request.split(' ').collect::<Vec<_>>() else { panic!("{line}") };
+        let expected = match decision {
+            "allowed" => Decision::Allow(String::new()),
+            "no opinion" => Decision::NoOpinion(String::new()),
+            reason => Decision::NoOpinion(reason.into()),
         };
-        assert_eq!(world.decide(verb, at, selector), expected, "{verb} {at} {selector}");
+        let selector = if *selector == "-" { "" } else { selector };
+        assert_eq!(world.decide(verb, &at.join(" "), selector), expected, "{line}");
     }
 }

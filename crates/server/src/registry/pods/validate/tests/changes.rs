@@ -30,8 +30,7 @@ fn changes() {
         (
             with("/spec/activeDeadlineSeconds", json!(11)),
             vec![
-                "spec.activeDeadlineSeconds: Invalid value: 11: must be less than or equal to \
-                  previous value",
+                "spec.activeDeadlineSeconds: Invalid value: 11: must be less than or equal to previous value",
             ],
         ),
         (
