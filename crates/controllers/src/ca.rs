@@ -11,6 +11,7 @@ pub mod self_signed;
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -85,7 +86,8 @@ impl SigningCa {
         std::iter::once(self.certificate()).chain(&self.issuers)
     }
 
-    fn is_same(&self, other: &SigningCa) -> bool {
+    /// Whether the other one has the same certificates.
+    pub(crate) fn is_same(&self, other: &SigningCa) -> bool {
         self.full_chain().map(Certificate::der).eq(other.full_chain().map(Certificate::der))
     }
 }
@@ -135,19 +137,23 @@ pub struct CaSource {
     /// Held while the files are read, so that an older read does not replace a newer one.
     reading: Mutex<()>,
     accepted: watch::Sender<u64>,
+    /// Whether a generated CA is to be replaced by a rotation.
+    is_renewal_due: AtomicBool,
 }
 
 struct CaState {
     /// `None` until the pair was valid for the first time.
     current: Option<Arc<SigningCa>>,
+    /// The CA that a rotation has replaced, until its key is destroyed.
+    previous: Option<Arc<SigningCa>>,
     problem: Option<CaError>,
 }
 
 /// Reason for which a CA is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct CaError {
+pub(crate) struct CaError {
     /// Text for operators, with the names of files and objects.
-    detail: String,
+    pub(crate) detail: String,
     /// Text for requesters, without these names, which do not concern them.
     cause: String,
 }
@@ -196,15 +202,49 @@ impl CaSource {
     }
 
     fn new(loader: CaLoader, clock: Clock) -> CaSource {
-        let state = Mutex::new(CaState { current: None, problem: None });
+        let state = Mutex::new(CaState { current: None, previous: None, problem: None });
         let (reading, accepted) = (Mutex::new(()), watch::Sender::new(0));
-        CaSource { loader, clock, state, reading, accepted }
+        CaSource { loader, clock, state, reading, accepted, is_renewal_due: AtomicBool::new(false) }
+    }
+
+    /// Returns the Secret of the CA; `None` if it is not in one.
+    pub(crate) fn secret(&self) -> Option<&SecretCa> {
+        match &self.loader {
+            CaLoader::Secret(secret) => Some(secret),
+            CaLoader::Files(_) | CaLoader::Missing => None,
+        }
+    }
+
+    /// Whether the controllers generate the CA and keep it in a Secret with slots.
+    pub(crate) fn is_generated(&self) -> bool {
+        self.secret().is_some_and(SecretCa::is_generated)
+    }
+
+    /// Whether a generated CA is to be replaced, which a rotation does.
+    pub(crate) fn is_renewal_due(&self) -> bool {
+        self.is_renewal_due.load(Ordering::Relaxed)
+    }
+
+    /// Sets whether a rotation is to replace the CA; notifies as a change of the CA does.
+    fn set_renewal_due(&self, due: bool) {
+        if self.is_renewal_due.swap(due, Ordering::Relaxed) != due {
+            self.accepted.send_modify(|count| *count += 1);
+        }
     }
 
     /// Returns the last valid pair; `None` if there never was one. It may have expired since: check the time before
     /// signing.
     pub fn current(&self) -> Option<Arc<SigningCa>> {
         self.lock().current.clone()
+    }
+
+    /// Returns the generated CA that a rotation has replaced, until its key is destroyed. It signs revocation lists only.
+    pub(crate) fn previous(&self) -> Option<Arc<SigningCa>> {
+        self.lock().previous.clone()
+    }
+
+    fn set_previous(&self, previous: Option<SigningCa>) {
+        self.lock().previous = previous.map(Arc::new);
     }
 
     /// Returns why the present certificate and key are rejected, or that the pair in use has expired.

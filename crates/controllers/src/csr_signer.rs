@@ -207,7 +207,10 @@ impl CsrIssuer {
             Err(reason) => return (reason.into(), None),
         };
         match self.select_ca(now) {
-            Ok(ca) => (decision::decide(&request, &self.terms, &ca, now), Some(ca)),
+            Ok(ca) => {
+                let limit = self.rollout.as_ref().and_then(|rollout| rollout.leaf_limit(&ca));
+                (decision::decide(&request, &self.terms, &ca, limit, now), Some(ca))
+            }
             Err(delay) => (CsrDecision::Delayed(delay), None),
         }
     }
@@ -219,6 +222,11 @@ impl CsrIssuer {
                 .select_ca(now)
                 .map_err(|RolloutHold { reason, message }| SigningDelay { reason, message }),
         }
+    }
+
+    /// Whether the CA that was selected for a certificate still signs after the certificate is recorded.
+    fn still_signs(&self, ca: &SigningCa, now: OffsetDateTime) -> bool {
+        self.rollout.as_ref().is_none_or(|rollout| rollout.is_selected(ca, now))
     }
 
     /// Returns the reservation of a certificate that is not issued to the quota of its requester.
@@ -374,6 +382,10 @@ impl CsrSigner {
                 return self.refuse(request, issuer, CsrDecision::Delayed(delay)).await;
             }
         };
+        if !issuer.still_signs(ca, (self.clock)()) {
+            self.ledger.abandon(recorded);
+            return Ok(Requeue::WithBackoff("another CA signs now".into()));
+        }
         let text = match ca.run_signing(|| decision::sign(prepared, &issuer.terms, ca, &recorded)) {
             Ok(text) => text,
             Err(decision) => {

@@ -215,6 +215,23 @@ impl Ledger {
         self.shared.state.totals((self.shared.clock)().unix_timestamp())
     }
 
+    /// Counts as [`Ledger::totals`]; `None` until all segments have been read, or if the server has no ledger.
+    pub fn known_totals(&self) -> Option<Vec<AuthorityTotals>> {
+        self.shared.state.is_loaded().then(|| self.totals())
+    }
+
+    /// Lists outstanding certificates of a signer that other authorities than `active` have signed, at most `limit`:
+    /// authority, serial number and expiry in seconds since 1970.
+    pub fn outstanding_of_others(
+        &self,
+        signer: &str,
+        active: &str,
+        limit: usize,
+    ) -> Vec<(AuthorityId, SerialNumber, i64)> {
+        let now = (self.shared.clock)().unix_timestamp();
+        self.shared.state.outstanding_of_others(signer, active, limit, now)
+    }
+
     async fn is_served(&self) -> Result<bool, LedgerError> {
         let mut presence = self.shared.presence.subscribe();
         let known = presence.wait_for(|presence| *presence != KindPresence::Unknown);

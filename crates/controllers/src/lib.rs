@@ -31,6 +31,7 @@
 //! | [`pkcs11`] | CA keys in PKCS#11 tokens |
 //! | [`ledger`] | the ledger of issued certificates: recording before signing, confirmation, pruning |
 //! | `revocation` | revocations in the ledger, certificate revocation lists |
+//! | `rotation` | CARotations: new CAs sign when consumers have their anchors, old anchors go when no leaf needs them |
 //! | [`publisher`] | root CA of the API server as ConfigMaps and as a ClusterTrustBundle; trust anchors of signers |
 //! | [`bundles`] | Bundles of trust-manager |
 //! | `garbage_collector`, `namespaces`, `service_accounts`, `aggregation` | housekeeping that every cluster needs once |
@@ -62,6 +63,7 @@ mod pending_requests;
 pub mod pkcs11;
 pub mod publisher;
 mod revocation;
+mod rotation;
 mod service_accounts;
 pub mod signers;
 mod uid;
@@ -77,7 +79,8 @@ use kube::core::ApiResource;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use windlass_runtime::discovery::{
-    CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS, SIGNERS, TRUST_MANAGER_BUNDLES, run_while_served,
+    CA_ROTATIONS, CLUSTER_TRUST_BUNDLES, POD_CERTIFICATE_REQUESTS, SIGNERS, TRUST_MANAGER_BUNDLES,
+    run_while_served,
 };
 
 use api_catalog::ApiCatalog;
@@ -126,6 +129,8 @@ async fn open_signers(options: &Arc<ControllerOptions>) -> Arc<SignerSources> {
     let configs: Vec<_> = custom.iter().map(|signer| signer.custom.clone()).collect();
     let timeout = enabled.then_some(options.ca_delivery_timeout);
     let set = SignerSet::new(custom, settings, timeout, options.clock.clone());
+    // Until it is known whether the server has CARotations.
+    set.set_governed(enabled && options.controllers.is_enabled(ControllerName::CaRotation));
     if !enabled || settings.file.is_none() {
         return SignerSources::new(set, configs, None);
     }
@@ -154,6 +159,7 @@ async fn run_controllers(
     }
     controllers.spawn_root_ca_publishers();
     controllers.spawn_signer_sources();
+    controllers.spawn_rotation_controller();
     controllers.spawn_anchor_publisher();
     controllers.spawn_csr_controllers();
     controllers.spawn_pod_request_controllers();
@@ -298,6 +304,31 @@ impl ControllerSet {
             };
             let name = ControllerName::CustomSigners.name();
             run_while_served(client, SIGNERS, name, start, move || unserved.clear_objects())
+        });
+    }
+
+    /// Rotates CAs where the server has CARotations. Elsewhere, and without the controller, times decide.
+    fn spawn_rotation_controller(&mut self) {
+        let set = self.signers.set.clone();
+        if !self.is_enabled(ControllerName::CustomSigners) || !self.is_enabled(ControllerName::CaRotation) {
+            return set.set_governed(false);
+        }
+        let (clock, ledger) = (self.options.clock.clone(), self.ledger.clone());
+        let name = ControllerName::CaRotation.name();
+        self.spawn(name, move |client, metrics| {
+            let (to, unserved) = (client.clone(), set.clone());
+            let (set, clock, ledger) = (set.clone(), clock.clone(), ledger.clone());
+            let start = move |resource| {
+                rotation::run(rotation::RotationSettings {
+                    client: to.clone(),
+                    resource,
+                    set: set.clone(),
+                    ledger: ledger.clone(),
+                    clock: clock.clone(),
+                    metrics: metrics.clone(),
+                })
+            };
+            run_while_served(client, CA_ROTATIONS, name, start, move || unserved.set_governed(false))
         });
     }
 

@@ -13,6 +13,7 @@ use crate::election::ElectionMetrics;
 use crate::ledger::LedgerMetrics;
 use crate::publisher::PublisherMetrics;
 use crate::revocation::CrlMetrics;
+use crate::rotation::RotationMetrics;
 use crate::signers::SignerStatistics;
 use crate::signers::objects::SignerObjectMetrics;
 
@@ -40,6 +41,8 @@ pub(crate) const TRUST_BUNDLE: &str = "ca_cert_publisher_cluster_trust_bundles";
 /// Queue of the ClusterTrustBundles of custom signers.
 pub(crate) const ANCHORS: &str = "signer_trust_bundles";
 pub(crate) const BUNDLES: &str = "bundles";
+/// Queue of signers with CARotations.
+pub(crate) const ROTATIONS: &str = "ca_rotations";
 /// Watch of Signer objects, which has no queue of its own.
 pub(crate) const SIGNERS: &str = "signers";
 /// Queue of revocations that are not in the ledger.
@@ -49,7 +52,7 @@ pub(crate) const CRLS: &str = "certificate_revocation_lists";
 /// Queue of ConfigMaps with revocation lists.
 pub(crate) const CRL_CONFIG_MAPS: &str = "certificate_revocation_list_configmaps";
 
-const QUEUES: [&str; 18] = [
+const QUEUES: [&str; 19] = [
     GARBAGE,
     NAMESPACES,
     ACCOUNTS,
@@ -64,6 +67,7 @@ const QUEUES: [&str; 18] = [
     TRUST_BUNDLE,
     ANCHORS,
     BUNDLES,
+    ROTATIONS,
     SIGNERS,
     REVOCATIONS,
     CRLS,
@@ -84,6 +88,7 @@ pub struct MetricFamilies {
     pub(crate) ledger: LedgerMetrics,
     pub(crate) crl: CrlMetrics,
     pub(crate) signer_objects: SignerObjectMetrics,
+    pub(crate) rotations: RotationMetrics,
     /// Numbers about signers for their status, which are not exposed here.
     pub statistics: Arc<SignerStatistics>,
 }
@@ -121,6 +126,7 @@ impl MetricFamilies {
             bundles: BundleMetrics::register(registry),
             elections: ElectionMetrics::register(registry),
             ledger: LedgerMetrics::register(registry),
+            rotations: RotationMetrics::register(registry),
             crl: CrlMetrics::register(registry),
             signer_objects: SignerObjectMetrics::register(registry),
             statistics: Arc::default(),

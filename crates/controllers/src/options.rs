@@ -123,11 +123,13 @@ pub enum ControllerName {
     Bundles,
     /// Records revocations and publishes certificate revocation lists.
     Revocations,
+    /// Rotates the CAs of custom signers; without it, new CAs sign after a timeout at the latest.
+    CaRotation,
 }
 
 impl ControllerName {
     /// All controllers, in the order in which they are documented.
-    pub const ALL: [ControllerName; 15] = [
+    pub const ALL: [ControllerName; 16] = [
         ControllerName::Accounts,
         ControllerName::Aggregation,
         ControllerName::Namespaces,
@@ -143,6 +145,7 @@ impl ControllerName {
         ControllerName::TrustBundle,
         ControllerName::Bundles,
         ControllerName::Revocations,
+        ControllerName::CaRotation,
     ];
 
     /// Returns the name, as in kube-controller-manager where that has the controller.
@@ -163,6 +166,7 @@ impl ControllerName {
             ControllerName::TrustBundle => "kube-apiserver-serving-clustertrustbundle-publisher-controller",
             ControllerName::Bundles => "bundle-controller",
             ControllerName::Revocations => "certificate-revocation-controller",
+            ControllerName::CaRotation => "ca-rotation-controller",
         }
     }
 
@@ -182,6 +186,7 @@ impl ControllerName {
             ControllerName::Bundles => Some("bundle"),
             ControllerName::CleanPodRequests
             | ControllerName::CustomSigners
+            | ControllerName::CaRotation
             | ControllerName::TrustBundle
             | ControllerName::Revocations => None,
         }

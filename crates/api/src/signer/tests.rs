@@ -18,7 +18,7 @@ fn signer() -> Value {
             "trustDomain": "example.com", "serviceNames": true, "clusterDomain": "cluster.local",
             "namespaces": ["web"], "serviceAccounts": ["db/backup"], "maxDuration": "1h", "refreshAfter": 0.5,
         },
-        "publish": {"name": "roots", "labels": {"purpose": "web"}},
+        "publish": {"name": "roots", "labels": {"purpose": "web"}, "canary": {"labels": {"trial": "web"}}},
         "intermediates": {"signerNames": ["example.com/sub"], "maxDuration": "8760h", "maxPathLength": 0},
         "limits": {"pendingRequests": 1000, "certificatesPerRequesterPerHour": 100},
         "crl": {
@@ -217,6 +217,16 @@ fn profiles_have_valid_values() {
             "/spec/publish/labels",
             json!({"app.kubernetes.io/managed-by": "me"}),
             "spec.publish.labels[app.kubernetes.io/managed-by]: Forbidden: is set by the controllers",
+        ),
+        (
+            "/spec/publish/canary",
+            json!({"labels": {"app.kubernetes.io/managed-by": "me"}}),
+            "spec.publish.canary.labels[app.kubernetes.io/managed-by]: Forbidden: is set by the controllers",
+        ),
+        (
+            "/spec/publish/canary",
+            json!({"name": "roots"}),
+            "spec.publish.canary.name: Invalid value: \"roots\": is the name of the signer's other bundle",
         ),
         (
             "/spec/intermediates/maxPathLength",

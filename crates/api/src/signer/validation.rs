@@ -58,15 +58,27 @@ fn validate_spec(path: &FieldPath, spec: &Value, errors: &mut FieldErrors) {
     validate_ca(&path.child("ca"), &spec["ca"], name, errors);
     validate_requests(&path.child("requests"), &spec["requests"], errors);
     validate_pods(&path.child("pods"), &spec["pods"], errors);
-    let labels = &spec["publish"]["labels"];
-    let at = path.child("publish").child("labels");
-    if labels.get(MANAGED_BY_LABEL).is_some() {
-        errors.forbidden(&at.key(MANAGED_BY_LABEL), "is set by the controllers");
-    }
-    validate_labels(&at, labels, errors);
+    validate_publication(&path.child("publish"), &spec["publish"], errors);
     let at = path.child("intermediates");
     check_minimum(&at, &spec["intermediates"], "maxDuration", DAY, errors);
     validate_crl(&path.child("crl"), &spec["crl"], errors);
+}
+
+fn validate_publication(path: &FieldPath, publication: &Value, errors: &mut FieldErrors) {
+    let canary = &publication["canary"];
+    for (at, labels) in [(path.clone(), &publication["labels"]), (path.child("canary"), &canary["labels"])] {
+        let at = at.child("labels");
+        if labels.get(MANAGED_BY_LABEL).is_some() {
+            errors.forbidden(&at.key(MANAGED_BY_LABEL), "is set by the controllers");
+        }
+        validate_labels(&at, labels, errors);
+    }
+    let name = |section: &Value, default: &str| section["name"].as_str().unwrap_or(default).to_owned();
+    let canary_name = name(canary, "canary");
+    if canary.is_object() && canary_name == name(publication, "anchors") {
+        let detail = "is the name of the signer's other bundle";
+        errors.invalid_str(&path.child("canary").child("name"), &canary_name, detail);
+    }
 }
 
 fn validate_ca(path: &FieldPath, ca: &Value, signer_name: &str, errors: &mut FieldErrors) {

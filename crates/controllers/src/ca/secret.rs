@@ -2,9 +2,11 @@
 //! renewed here.
 //!
 //! A generated CA is created once and never overwritten while it is valid, whatever its Secret contains: of several
-//! controllers that start together, one creates the Secret and the others use it. A renewed CA has a new key.
+//! controllers that start together, one creates the Secret and the others use it. A renewed CA has a new key. A rotation
+//! prepares it in another slot of the Secret (`slots`); where there are no rotations, it replaces the present one.
 
 mod generation;
+mod slots;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,8 +31,11 @@ use crate::csr::{is_conflict, is_not_found};
 use crate::pkcs11::{TokenKey, TokenModule, TokenUri};
 use crate::signers::SignerList;
 use crate::signers::config::{CaRecipe, MANAGED_BY};
+use crate::signers::rollout::RolloutGovernance;
 
 use generation::GeneratedCa;
+
+pub(crate) use slots::{CaSlots, SlotChange};
 
 /// Annotation of a Secret with the name of the only signer that may use it. Required on every Secret with a CA.
 pub const SIGNER_ANNOTATION: &str = "windlass.dev/signer-name";
@@ -80,6 +85,17 @@ pub enum SecretCaKind {
         /// Library that reaches the token.
         module: Arc<TokenModule>,
     },
+}
+
+/// How a CA that is due is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RenewalMethod {
+    /// A rotation prepares a new one.
+    Rotate,
+    /// The new one replaces it at once.
+    Replace,
+    /// It is not known yet, or a rotation runs.
+    Wait,
 }
 
 /// What sources need besides files.
@@ -164,7 +180,9 @@ impl SecretCa {
             return self.create(&generated, context).await;
         };
         let ca = self.parse(secret)?;
-        if self.is_due(&ca, context, now) {
+        let renewal = self.is_due(&ca, context, now).then(|| self.renewal_method(&ca, context, now));
+        source.set_renewal_due(renewal == Some(RenewalMethod::Rotate));
+        if renewal == Some(RenewalMethod::Replace) {
             match self.generate(context, now).await {
                 Ok(generated) => self.replace(secret, &generated, context).await?,
                 // The present CA is used as long as it is valid.
@@ -177,8 +195,34 @@ impl SecretCa {
             detail: format!("{} {error:#}", self.location()),
             cause: format!("it {error:#}"),
         })?;
+        // Before the accepted CA, whose notification makes others look at both.
+        source.set_previous(self.parse_previous(secret));
         source.accept(ca);
         Ok(())
+    }
+
+    /// Whether the controllers generate the CA.
+    pub(crate) fn is_generated(&self) -> bool {
+        matches!(self.kind, SecretCaKind::SelfSigned { .. } | SecretCaKind::Issued { .. })
+    }
+
+    /// Decides how a CA that is due is renewed. Consumers need no new anchor for another intermediate below the same root.
+    fn renewal_method(&self, ca: &SigningCa, context: &CaContext, now: OffsetDateTime) -> RenewalMethod {
+        let signers = context.signers.borrow().clone();
+        let Some(signer) = signers.iter().find(|each| each.custom.name == self.signer) else {
+            return RenewalMethod::Wait;
+        };
+        match signer.rollout.governance() {
+            RolloutGovernance::Timed => RenewalMethod::Replace,
+            RolloutGovernance::Undecided => RenewalMethod::Wait,
+            RolloutGovernance::Steady | RolloutGovernance::Rotating
+                if signer.custom.publish.is_some() && self.changes_anchor(ca, context, now) =>
+            {
+                RenewalMethod::Rotate
+            }
+            RolloutGovernance::Steady => RenewalMethod::Replace,
+            RolloutGovernance::Rotating => RenewalMethod::Wait,
+        }
     }
 
     /// Parses the CA in a Secret, without a check of the time.

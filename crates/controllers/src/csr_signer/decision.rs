@@ -50,17 +50,18 @@ impl From<UnsignableCsr> for CsrDecision {
     }
 }
 
-/// Decides what a signer with these terms and this CA answers now.
+/// Decides what a signer with these terms and this CA answers now. `limit` is when a leaf ends at the latest.
 pub fn decide(
     request: &ApprovedCsr<'_>,
     terms: &SigningTerms,
     ca: &SigningCa,
+    limit: Option<OffsetDateTime>,
     now: OffsetDateTime,
 ) -> CsrDecision {
     if let Err(violation) = terms.check(request) {
         return CsrDecision::Refused(violation);
     }
-    match prepare(request, terms, ca, now) {
+    match prepare(request, terms, ca, limit, now) {
         Ok(prepared) => CsrDecision::Issue(Box::new(prepared)),
         Err(decision) => decision,
     }
@@ -70,6 +71,7 @@ fn prepare(
     request: &ApprovedCsr<'_>,
     terms: &SigningTerms,
     ca: &SigningCa,
+    limit: Option<OffsetDateTime>,
     now: OffsetDateTime,
 ) -> Result<PreparedCertificate, CsrDecision> {
     let usages =
@@ -78,6 +80,7 @@ fn prepare(
     let validity = lifetime(requested, max_duration, ca.certificate(), now)
         .map_err(|error| delayed("SignerExpired", error))?;
     let until = validity.not_after().min(ca.validity().not_after());
+    let until = limit.map_or(until, |limit| until.min(limit));
     let validity =
         Validity::new(validity.not_before(), until).map_err(|error| delayed("SignerExpired", error))?;
     let serial = Serial::random(&SystemRandom::new()).map_err(from_pki_error)?;

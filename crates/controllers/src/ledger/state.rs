@@ -163,6 +163,29 @@ impl LedgerState {
         found.map(|(authority, serial, info)| (authority.clone(), serial, info)).collect()
     }
 
+    /// Whether all segments have been read.
+    pub fn is_loaded(&self) -> bool {
+        self.lock().is_loaded
+    }
+
+    /// Lists outstanding certificates of a signer that other authorities than `active` have signed, at most `limit`:
+    /// authority, serial number and expiry.
+    pub fn outstanding_of_others(
+        &self,
+        signer: &str,
+        active: &str,
+        limit: usize,
+        now: i64,
+    ) -> Vec<(AuthorityId, SerialNumber, i64)> {
+        let contents = self.lock();
+        let certificates = contents.index.certificates().filter(|each| each.signer() == signer);
+        let outstanding = certificates.filter(|each| each.is_outstanding(now)).filter_map(|each| {
+            let authority = each.authority().filter(|authority| authority.to_string() != active)?;
+            Some((authority, each.serial(), each.not_after()))
+        });
+        outstanding.take(limit).collect()
+    }
+
     pub fn totals(&self, now: i64) -> Vec<AuthorityTotals> {
         let contents = self.lock();
         if contents.is_loaded { contents.index.totals(now) } else { Vec::new() }

@@ -39,19 +39,22 @@ use crate::metrics::{ANCHORS, MetricFamilies};
 use crate::options::Clock;
 use crate::signers::CustomSigner;
 use crate::signers::config::{MANAGED_BY, PublicationConfig};
-use crate::signers::rollout;
+use crate::signers::rollout::{self, RolloutGovernance};
 
 use decision::{AnchorAction, AnchorPolicy, BundleContents, ExistingBundle, decide};
-use delivery::{ExpectedBundle, NodeReports};
 
 pub use decision::TrustAnchor;
+pub(crate) use decision::digest;
 pub use delivery::resource as node_trusts;
+pub(crate) use delivery::{ExpectedBundle, NodeReports, ReportedDelivery};
+pub(crate) use record::encode as encode_records;
 pub use record::{AnchorRecord, AnchorRecords};
 
-/// Annotation with the SHA-256 of the current anchor.
-const CURRENT: &str = "windlass.dev/anchor";
+/// Annotation with the SHA-256 of the current anchor: that of the newest CA, or that of the active one where rotations
+/// decide.
+pub(crate) const CURRENT: &str = "windlass.dev/anchor";
 /// Annotation with the records of the anchors, as JSON.
-const RECORDS: &str = "windlass.dev/anchors";
+pub(crate) const RECORDS: &str = "windlass.dev/anchors";
 /// Annotation with the time since which the other anchors are retired, written by versions without records.
 const RETIRED: &str = "windlass.dev/retired-at";
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(60));
@@ -105,10 +108,7 @@ pub async fn run(
         return std::future::pending().await;
     }
     let queue = Arc::new(WorkQueue::new(metrics.queue(ANCHORS), BACKOFF));
-    let published = signers.into_iter().filter_map(|signer| {
-        let publication = signer.custom.publish.clone()?;
-        Some((publication.bundle.clone(), (signer, publication)))
-    });
+    let published = signers.into_iter().flat_map(PublishedBundle::list);
     let publisher = Arc::new(AnchorPublisher {
         node_trusts: Api::all_with(client.clone(), &delivery::resource()),
         bundles: Api::all_with(client.clone(), &resource),
@@ -117,7 +117,7 @@ pub async fn run(
             EventReporter::controller("signer-anchors"),
             CONTROLLER_EVENT_LIMIT,
         ),
-        published: published.collect(),
+        published: published.map(|each| (each.name.clone(), each)).collect(),
         pace,
         clock,
         held: watch::Sender::new(BTreeSet::new()),
@@ -136,11 +136,19 @@ pub async fn run(
         // Bundles that do not exist have no event.
         Event::InitDone => publisher.published.keys().for_each(|name| queue.add(name.clone())),
     });
-    let of_cas = join_all(publisher.published.iter().map(|(name, (signer, _))| {
-        let (mut changes, queue) = (signer.ca.changes(), queue.clone());
+    let of_cas = join_all(publisher.published.values().map(|bundle| {
+        let (mut changes, queue) = (bundle.signer.ca.changes(), queue.clone());
+        let mut governance = bundle.signer.rollout.watch_governance();
         async move {
-            while changes.changed().await.is_ok() {
-                queue.add(name.clone());
+            loop {
+                let changed = tokio::select! {
+                    changed = changes.changed() => changed,
+                    changed = governance.changed() => changed,
+                };
+                if changed.is_err() {
+                    return;
+                }
+                queue.add(bundle.name.clone());
             }
         }
     }));
@@ -150,12 +158,65 @@ pub async fn run(
     tokio::join!(watch, of_cas, of_time, of_nodes, run_workers(queue.clone(), WORKERS, reconcile)).0
 }
 
+/// A bundle of a signer.
+struct PublishedBundle {
+    /// Name of the ClusterTrustBundle.
+    name: String,
+    labels: BTreeMap<String, String>,
+    signer: CustomSigner,
+    /// Whether it only changes before the signer's other bundle, which decides when a CA signs.
+    is_canary: bool,
+}
+
+impl PublishedBundle {
+    fn list(signer: CustomSigner) -> Vec<PublishedBundle> {
+        let Some(PublicationConfig { bundle, labels, canary }) = signer.custom.publish.clone() else {
+            return Vec::new();
+        };
+        let canary = canary.map(|canary| PublishedBundle {
+            name: canary.bundle,
+            labels: canary.labels,
+            signer: signer.clone(),
+            is_canary: true,
+        });
+        let main = PublishedBundle { name: bundle, labels, signer, is_canary: false };
+        canary.into_iter().chain([main]).collect()
+    }
+
+    /// Whether the publisher writes the bundle now. Where rotations decide, a new CA of somebody else is not published
+    /// before one runs, and while one runs it writes the bundles.
+    fn is_writable(&self, found: Option<&ExistingBundle>, newest: &TrustAnchor) -> bool {
+        let is_active = || {
+            let active = found.filter(|found| found.ours).and_then(|found| found.current.as_ref());
+            active.is_none_or(|active| *active == newest.fingerprint())
+        };
+        match self.signer.rollout.governance() {
+            RolloutGovernance::Timed => true,
+            RolloutGovernance::Undecided | RolloutGovernance::Rotating => false,
+            RolloutGovernance::Steady => self.signer.ca.is_generated() || is_active(),
+        }
+    }
+
+    /// Tells the rollout what is published.
+    fn report(&self, publication: rollout::PublicationState, now: OffsetDateTime) {
+        if !self.is_canary {
+            self.signer.rollout.set_publication(publication, now);
+        }
+    }
+
+    fn report_anchors(&self, anchors: Vec<TrustAnchor>) {
+        if !self.is_canary {
+            self.signer.rollout.set_published_anchors(anchors);
+        }
+    }
+}
+
 struct AnchorPublisher {
     bundles: Api<DynamicObject>,
     node_trusts: Api<DynamicObject>,
     events: EventRecorder,
-    /// Signers by the names of their bundles.
-    published: BTreeMap<String, (CustomSigner, PublicationConfig)>,
+    /// Bundles by their names.
+    published: BTreeMap<String, PublishedBundle>,
     pace: RolloutTiming,
     clock: Clock,
     /// Bundles whose newest anchor is not on all nodes yet.
@@ -177,15 +238,22 @@ impl AnchorPublisher {
     }
 
     async fn sync(&self, name: &str) -> anyhow::Result<Requeue> {
-        let Some((signer, publication)) = self.published.get(name) else {
-            return Ok(Requeue::Done);
-        };
+        let Some(bundle) = self.published.get(name) else { return Ok(Requeue::Done) };
+        let signer = &bundle.signer;
         let object = self.bundles.get_opt(name).await.map_err(anyhow::Error::from)?;
-        let found = object.as_ref().map(|object| existing_bundle(object, &publication.labels));
+        let found = object.as_ref().map(|object| existing_bundle(object, &bundle.labels));
+        if !bundle.is_canary {
+            let own = found.as_ref().filter(|found| found.ours);
+            signer.rollout.set_active_anchor(own.and_then(|found| found.current.clone()));
+        }
         // A CA that becomes usable is a change, which enqueues the bundle again.
         let Some(ca) = signer.ca.current() else { return Ok(Requeue::Done) };
         let now = (self.clock)();
         let current = TrustAnchor::from_certificate(ca.anchor());
+        if !bundle.is_writable(found.as_ref(), &current) {
+            self.observe_only(bundle, object.as_ref(), found.as_ref(), now);
+            return Ok(Requeue::Done);
+        }
         let policy = AnchorPolicy {
             now,
             overlap: self.pace.overlap,
@@ -196,34 +264,52 @@ impl AnchorPublisher {
         };
         let action = decide(found.as_ref(), current.clone(), &policy);
         let anchors = object.as_ref().map(|object| TrustAnchor::parse_pem(trust_bundle_text(object)));
-        signer.rollout.set_published_anchors(anchors.unwrap_or_default());
+        bundle.report_anchors(anchors.unwrap_or_default());
         self.report_foreign(signer, object.as_ref(), &action, now).await;
         let records = found.and_then(|found| found.records).unwrap_or_default();
         let (records, again) = match action {
             AnchorAction::LeaveAlone => {
                 let records = object.as_ref().map(foreign_records).unwrap_or_default();
-                signer.rollout.set_publication(rollout::PublicationState::Known(records), now);
+                bundle.report(rollout::PublicationState::Known(records), now);
                 return Ok(Requeue::Done);
             }
             AnchorAction::Full { anchors, again } => {
                 self.report_full(signer, object.as_ref(), anchors, now).await;
-                signer.rollout.set_publication(rollout::PublicationState::Full(records), now);
+                bundle.report(rollout::PublicationState::Full(records), now);
                 self.schedule(name, again);
                 return Ok(Requeue::WithBackoff("the trust bundle has no room for a new anchor".into()));
             }
             AnchorAction::Keep { again } => (records, again),
             AnchorAction::Write { contents, again } => {
-                if let Some(next) = self.try_write(signer, publication, object.as_ref(), &contents).await? {
+                if let Some(next) = self.try_write(bundle, object.as_ref(), &contents).await? {
                     return Ok(next);
                 }
-                signer.rollout.set_published_anchors(contents.anchors);
+                if !bundle.is_canary {
+                    signer.rollout.set_active_anchor(Some(contents.current_fingerprint()));
+                }
+                bundle.report_anchors(contents.anchors);
                 (contents.records, again)
             }
         };
         self.record_hold(name, records.get(&current.fingerprint()), now);
-        signer.rollout.set_publication(rollout::PublicationState::Known(records), now);
+        bundle.report(rollout::PublicationState::Known(records), now);
         self.schedule(name, again);
         Ok(Requeue::Done)
+    }
+
+    /// Tells the rollout what a bundle contains that somebody else writes now.
+    fn observe_only(
+        &self,
+        bundle: &PublishedBundle,
+        object: Option<&DynamicObject>,
+        found: Option<&ExistingBundle>,
+        now: OffsetDateTime,
+    ) {
+        self.record_hold(&bundle.name, None, now);
+        let (Some(object), Some(found)) = (object, found) else { return };
+        bundle.report_anchors(TrustAnchor::parse_pem(trust_bundle_text(object)));
+        let records = found.records.clone().filter(|_| found.ours).unwrap_or_else(|| foreign_records(object));
+        bundle.report(rollout::PublicationState::Known(records), now);
     }
 
     fn schedule(&self, name: &str, again: Option<Duration>) {
@@ -235,18 +321,17 @@ impl AnchorPublisher {
     /// Writes a bundle. Returns how to continue if it was not written.
     async fn try_write(
         &self,
-        signer: &CustomSigner,
-        publication: &PublicationConfig,
+        bundle: &PublishedBundle,
         object: Option<&DynamicObject>,
         contents: &BundleContents,
     ) -> anyhow::Result<Option<Requeue>> {
-        let name = &publication.bundle;
+        let name = &bundle.name;
         // The key contains the anchor, so that a new CA does not wait for a conflict about the previous one.
         let written = format!("{name} {}", contents.current_fingerprint());
         if !self.conflict_limiter.try_write(&written, Instant::now()) {
             return Ok(Some(Requeue::WithBackoff("another manager keeps changing it".into())));
         }
-        match self.write(signer, publication, object, contents).await {
+        match self.write(bundle, object, contents).await {
             Ok(()) => Ok(None),
             Err(kube::Error::Api(status))
                 if status.is_conflict() || status.is_already_exists() || status.is_not_found() =>
@@ -255,7 +340,7 @@ impl AnchorPublisher {
             }
             Err(error) => {
                 // The CA may have to sign although its anchor is not published, when it has waited long enough.
-                let _ = signer.rollout.select_ca((self.clock)());
+                let _ = bundle.signer.rollout.select_ca((self.clock)());
                 Err(anyhow::Error::from(error)).with_context(|| format!("cannot write trust bundle {name}"))
             }
         }
@@ -263,22 +348,21 @@ impl AnchorPublisher {
 
     async fn write(
         &self,
-        signer: &CustomSigner,
-        publication: &PublicationConfig,
+        bundle: &PublishedBundle,
         object: Option<&DynamicObject>,
         contents: &BundleContents,
     ) -> kube::Result<()> {
         let mut labels: BTreeMap<&str, &str> = BTreeMap::from([MANAGED_BY]);
-        labels.extend(publication.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        labels.extend(bundle.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         let records = record::encode(&contents.records);
         let mut written = json!({
             "metadata": {
                 "labels": labels,
                 "annotations": {CURRENT: contents.current_fingerprint(), RECORDS: records, RETIRED: null},
             },
-            "spec": {"signerName": signer.custom.name.as_str(), "trustBundle": contents.to_pem()},
+            "spec": {"signerName": bundle.signer.custom.name.as_str(), "trustBundle": contents.to_pem()},
         });
-        let (name, anchors) = (&publication.bundle, contents.anchors.len());
+        let (name, anchors) = (&bundle.name, contents.anchors.len());
         tracing::info!(name, anchors, "writing trust bundle of signer");
         match object {
             Some(object) => {
@@ -288,15 +372,15 @@ impl AnchorPublisher {
                 self.bundles.patch(name, &parameters, &Patch::Merge(written)).await.map(drop)
             }
             None => {
-                let mut bundle = DynamicObject::new(name, &self.resource).data(json!({
+                let mut created = DynamicObject::new(name, &self.resource).data(json!({
                     "spec": written["spec"],
                 }));
                 let own = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
-                bundle.metadata.labels = Some(labels.into_iter().map(own).collect());
+                created.metadata.labels = Some(labels.into_iter().map(own).collect());
                 let annotations = [(CURRENT, contents.current_fingerprint()), (RECORDS, records)];
                 let annotations = annotations.map(|(key, value)| (key.to_owned(), value));
-                bundle.metadata.annotations = Some(annotations.into());
-                self.bundles.create(&PostParams::default(), &bundle).await.map(drop)
+                created.metadata.annotations = Some(annotations.into());
+                self.bundles.create(&PostParams::default(), &created).await.map(drop)
             }
         }
     }
@@ -357,7 +441,7 @@ impl AnchorPublisher {
     /// Whether a source that selects a bundle by name, or by signer, may select one of ours.
     fn is_relevant(&self, name: &str, signer: &str) -> bool {
         match name {
-            "" => self.published.values().any(|(each, _)| each.custom.name.as_str() == signer),
+            "" => self.published.values().any(|each| each.signer.custom.name.as_str() == signer),
             name => self.published.contains_key(name),
         }
     }
@@ -408,7 +492,7 @@ impl AnchorPublisher {
     }
 }
 
-fn trust_bundle_text(object: &DynamicObject) -> &str {
+pub(crate) fn trust_bundle_text(object: &DynamicObject) -> &str {
     object.data.pointer("/spec/trustBundle").and_then(Value::as_str).unwrap_or_default()
 }
 

@@ -51,6 +51,8 @@ pub fn collect(
         add(&mut held, name, signer.ca.current(), duration, now);
         // During a rollout, the previous CA signs.
         add(&mut held, name, signer.rollout.select_ca(now).ok(), duration, now);
+        // A rotation keeps the key of the CA that it has replaced for some time.
+        add(&mut held, name, signer.ca.previous(), duration, now);
     }
     let mut retained: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, authority) in before {

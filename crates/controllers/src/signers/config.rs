@@ -81,9 +81,21 @@ pub struct PublicationConfig {
     pub bundle: String,
     /// Its labels, besides [`MANAGED_BY`].
     pub labels: BTreeMap<String, String>,
+    /// A second bundle of the signer, which changes first during a rotation; `None` if there is none.
+    pub canary: Option<CanaryPublication>,
+}
+
+/// ClusterTrustBundle that gets a new anchor, and loses an old one, before the signer's other bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CanaryPublication {
+    /// Name of the ClusterTrustBundle: `domain:path:name`.
+    pub bundle: String,
+    /// Its labels, besides [`MANAGED_BY`].
+    pub labels: BTreeMap<String, String>,
 }
 
 const DEFAULT_BUNDLE: &str = "anchors";
+const DEFAULT_CANARY_BUNDLE: &str = "canary";
 
 impl SignersConfig {
     /// Reads and parses a signers file from disk.
@@ -119,7 +131,7 @@ impl SignerConfig {
             ca: CaConfig::Files { certificate, key: PathBuf::new() },
             requests: None,
             pods: None,
-            publish: Some(PublicationConfig { bundle, labels: BTreeMap::new() }),
+            publish: Some(PublicationConfig { bundle, labels: BTreeMap::new(), canary: None }),
             intermediates: None,
             limits: SignerLimits::default(),
             crl: None,
@@ -238,12 +250,31 @@ impl PublicationConfig {
         section: &ConfigField<'_>,
         signer: ConfigResult<&SignerName>,
     ) -> ConfigResult<PublicationConfig> {
+        let fields = section.fields(&["name", "labels", "canary"])?;
+        let name = fields.optional("name", |field| field.valid_name(names::dns1123_subdomain));
+        let labels = fields.optional("labels", |map| map.parse_entries(parse_label));
+        let canary = fields.optional("canary", |section| CanaryPublication::parse(section, signer));
+        let (name, prefix) = (name?, signer?.bundle_prefix());
+        let bundle = format!("{prefix}{}", name.as_deref().unwrap_or(DEFAULT_BUNDLE));
+        let canary = canary?;
+        if canary.as_ref().is_some_and(|canary| canary.bundle == bundle) {
+            return Err(section.error("has the same name for both bundles; change canary.name"));
+        }
+        Ok(PublicationConfig { bundle, labels: labels?.unwrap_or_default().into_iter().collect(), canary })
+    }
+}
+
+impl CanaryPublication {
+    fn parse(
+        section: &ConfigField<'_>,
+        signer: ConfigResult<&SignerName>,
+    ) -> ConfigResult<CanaryPublication> {
         let fields = section.fields(&["name", "labels"])?;
         let name = fields.optional("name", |field| field.valid_name(names::dns1123_subdomain));
         let labels = fields.optional("labels", |map| map.parse_entries(parse_label));
         let (name, prefix) = (name?, signer?.bundle_prefix());
-        Ok(PublicationConfig {
-            bundle: format!("{prefix}{}", name.as_deref().unwrap_or(DEFAULT_BUNDLE)),
+        Ok(CanaryPublication {
+            bundle: format!("{prefix}{}", name.as_deref().unwrap_or(DEFAULT_CANARY_BUNDLE)),
             labels: labels?.unwrap_or_default().into_iter().collect(),
         })
     }

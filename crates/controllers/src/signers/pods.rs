@@ -277,6 +277,10 @@ impl PodCertificateSigner {
                 return Ok(self.report_delay(key, request, issuer, &why).await);
             }
         };
+        if !issuer.rollout.is_selected(ca, (self.clock)()) {
+            self.ledger.abandon(recorded);
+            return Ok(Requeue::WithBackoff("another CA signs now".into()));
+        }
         let chain = match ca.run_signing(|| sign_chain(prepared, ca, &recorded)) {
             Ok(chain) => chain,
             Err(decision) => {
@@ -340,7 +344,10 @@ impl PodCertificateSigner {
         };
         let now = (self.clock)();
         Ok(match issuer.rollout.select_ca(now) {
-            Ok(ca) => (decide(&whole, &issuer.profile, &world, &ca, now), Some(ca)),
+            Ok(ca) => {
+                let world = PodContext { leaf_limit: issuer.rollout.leaf_limit(&ca), ..world };
+                (decide(&whole, &issuer.profile, &world, &ca, now), Some(ca))
+            }
             Err(RolloutHold { reason, message }) => {
                 (PodRequestDecision::Delayed(RefusalReason { reason, message }), None)
             }
@@ -378,11 +385,11 @@ impl PodCertificateSigner {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
         let pod = pods.get_opt(&pod_name).await?;
         if profile.service_names.is_none() || pod.is_none() {
-            return Ok(PodContext { pod, services: Vec::new() });
+            return Ok(PodContext { pod, ..PodContext::default() });
         }
         let services: Api<Service> = Api::namespaced(self.client.clone(), &key.namespace);
         let services = services.list(&ListParams::default()).await?.items;
-        Ok(PodContext { pod, services })
+        Ok(PodContext { pod, services, leaf_limit: None })
     }
 
     /// Reports the reason of a delay in the log and an event, once per reason.

@@ -3,10 +3,14 @@
 //!
 //! The anchor publisher reports here what is published. A CA signs only if its anchor is published, and a replaced CA
 //! only if its anchor stays until the certificates that it signs now have expired.
+//!
+//! Where the server has CARotations, no CA signs after a timeout: a provided CA signs once the signer's bundle names its
+//! anchor as the active one, which a rotation writes there. A generated CA is active in its Secret.
 
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +26,20 @@ pub struct CaRollout {
     signer: String,
     state: Mutex<RolloutState>,
     changes: watch::Sender<u64>,
+    governance: watch::Sender<RolloutGovernance>,
+}
+
+/// Who decides when a new CA of a signer signs, and which anchors its bundles have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RolloutGovernance {
+    /// Times, because the server has no CARotations: a new CA signs after a timeout at the latest.
+    Timed,
+    /// It is not known yet whether a rotation runs. Bundles are read, and not written.
+    Undecided,
+    /// No rotation runs. A CA that is not active waits for one.
+    Steady,
+    /// A rotation runs, and writes the bundles.
+    Rotating,
 }
 
 struct RolloutState {
@@ -38,6 +56,14 @@ struct RolloutState {
     held: Option<RolloutHold>,
     /// Anchors in the bundle.
     anchors: Vec<TrustAnchor>,
+    /// Fingerprint of the anchor that the bundle names as the active one.
+    active: Option<String>,
+    /// The CA that signed before the present one, for a rollback.
+    replaced: Option<Arc<SigningCa>>,
+    /// Fingerprint of an anchor, and the time at which leaves below it end at the latest.
+    leaf_limit: Option<(String, OffsetDateTime)>,
+    /// States of authorities that do not sign, by the fingerprints of their anchors, while a rotation runs.
+    states: BTreeMap<String, &'static str>,
 }
 
 /// Publication state of a signer's anchors.
@@ -74,12 +100,77 @@ impl CaRollout {
             signing: None,
             held: None,
             anchors: Vec::new(),
+            active: None,
+            replaced: None,
+            leaf_limit: None,
+            states: BTreeMap::new(),
         };
         Arc::new(CaRollout {
             signer: signer.to_owned(),
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
+            governance: watch::Sender::new(RolloutGovernance::Timed),
         })
+    }
+
+    /// Sets who decides; notifies those that wait if another CA may sign.
+    pub fn set_governance(&self, governance: RolloutGovernance, now: OffsetDateTime) {
+        let before = self.governance.send_replace(governance);
+        if before != governance {
+            // Notifies those that wait, if the selection changes.
+            let _ = self.select_ca(now);
+        }
+    }
+
+    /// Returns who decides now.
+    pub fn governance(&self) -> RolloutGovernance {
+        *self.governance.borrow()
+    }
+
+    /// Returns a receiver of who decides.
+    pub(crate) fn watch_governance(&self) -> watch::Receiver<RolloutGovernance> {
+        self.governance.subscribe()
+    }
+
+    /// Sets the fingerprint of the anchor that the bundle names as the active one. A change takes effect with the next
+    /// [`CaRollout::set_publication`].
+    pub(crate) fn set_active_anchor(&self, active: Option<String>) {
+        self.lock().active = active;
+    }
+
+    /// Limits leaves of the CA with this anchor to end at a time; `None` removes the limit.
+    pub(crate) fn set_leaf_limit(&self, limit: Option<(String, OffsetDateTime)>) {
+        self.lock().leaf_limit = limit;
+    }
+
+    /// Sets the states of authorities that do not sign, by the fingerprints of their anchors, for the status of the signer.
+    pub(crate) fn set_authority_states(&self, states: BTreeMap<String, &'static str>) {
+        self.lock().states = states;
+    }
+
+    /// Returns the states of authorities that do not sign, as the rotation last set them.
+    pub(crate) fn authority_states(&self) -> BTreeMap<String, &'static str> {
+        self.lock().states.clone()
+    }
+
+    /// Returns when a leaf of this CA ends at the latest; `None` if only signer and CA limit it.
+    pub fn leaf_limit(&self, ca: &SigningCa) -> Option<OffsetDateTime> {
+        let state = self.lock();
+        let (anchor, limit) = state.leaf_limit.as_ref()?;
+        (*anchor == TrustAnchor::from_certificate(ca.anchor()).fingerprint()).then_some(*limit)
+    }
+
+    /// Whether this CA still signs. Asked after a certificate is recorded and before it is signed: a rotation that has
+    /// counted the leaves of a replaced CA misses none then.
+    pub fn is_selected(&self, ca: &SigningCa, now: OffsetDateTime) -> bool {
+        self.select_ca(now).is_ok_and(|selected| selected.is_same(ca))
+    }
+
+    /// Returns the CA with this anchor, if this process has its key: the present one, the newest or the one before.
+    pub(crate) fn find_ca(&self, anchor: &str) -> Option<Arc<SigningCa>> {
+        let state = self.lock();
+        let known = [state.signing.clone(), state.source.current(), state.replaced.clone()];
+        known.into_iter().flatten().find(|ca| fingerprint(ca) == anchor)
     }
 
     /// Makes new CAs wait until their anchors are published, for `timeout` at most. What is known about the publication
@@ -132,16 +223,20 @@ impl CaRollout {
             reason: ca::UNAVAILABLE,
             message: state.source.unavailable_message(),
         })?;
-        let held = state.hold_reason(&newest, now);
+        let governance = self.governance();
+        let held = state.hold_reason(&newest, governance, now);
         let before = state.signing.clone();
         let chosen = match &held {
             None => Ok(newest),
-            Some(held) => before
-                .clone()
-                .filter(|before| state.can_keep_signing(before, state.max_duration, now))
+            Some(held) => [before.clone(), state.replaced.clone()]
+                .into_iter()
+                .flatten()
+                .find(|known| state.can_keep_signing(known, governance, now))
                 .ok_or_else(|| held.clone()),
         };
         if let Ok(chosen) = &chosen {
+            state.replaced =
+                before.clone().filter(|before| !before.is_same(chosen)).or(state.replaced.take());
             state.signing = Some(chosen.clone());
         }
         let switched = match (&before, &chosen) {
@@ -163,7 +258,7 @@ impl CaRollout {
 
     /// Returns the fingerprint of the anchor whose CA was selected last.
     pub fn signing_fingerprint(&self) -> Option<String> {
-        self.lock().signing.as_ref().map(|ca| TrustAnchor::from_certificate(ca.anchor()).fingerprint())
+        self.lock().signing.as_ref().map(|ca| fingerprint(ca))
     }
 
     /// Returns a receiver of the number of changes of the selection.
@@ -200,8 +295,16 @@ impl CaRollout {
 
 impl RolloutState {
     /// Returns why the newest CA must not sign yet.
-    fn hold_reason(&mut self, newest: &SigningCa, now: OffsetDateTime) -> Option<RolloutHold> {
-        let name = TrustAnchor::from_certificate(newest.anchor()).fingerprint();
+    fn hold_reason(
+        &mut self,
+        newest: &SigningCa,
+        governance: RolloutGovernance,
+        now: OffsetDateTime,
+    ) -> Option<RolloutHold> {
+        let name = fingerprint(newest);
+        if self.active_anchor(governance).is_some_and(|active| *active != name) {
+            return Some(rotating());
+        }
         let first_seen = match &self.newest {
             Some((known, since)) if *known == name => *since,
             Some(_) | None => {
@@ -224,19 +327,41 @@ impl RolloutState {
         }
     }
 
+    /// Returns the anchor that the bundle names as the active one, if that decides. A generated CA is active in its
+    /// Secret.
+    fn active_anchor(&self, governance: RolloutGovernance) -> Option<&String> {
+        let decides = governance != RolloutGovernance::Timed && !self.source.is_generated();
+        self.active.as_ref().filter(|_| decides && self.publication != PublicationState::None)
+    }
+
     /// Whether a replaced CA may continue to sign: if its anchor stays published until the certificates that it signs
     /// now have expired.
-    fn can_keep_signing(&self, ca: &SigningCa, max_duration: Duration, now: OffsetDateTime) -> bool {
+    fn can_keep_signing(&self, ca: &SigningCa, governance: RolloutGovernance, now: OffsetDateTime) -> bool {
         let (PublicationState::Known(records) | PublicationState::Full(records)) = &self.publication else {
             return false;
         };
-        let Some(record) = records.get(&TrustAnchor::from_certificate(ca.anchor()).fingerprint()) else {
+        let name = fingerprint(ca);
+        if self.active_anchor(governance).is_some_and(|active| *active != name) {
+            return false;
+        }
+        let Some(record) = records.get(&name) else {
             return false;
         };
-        let max_lifetime = time::Duration::try_from(max_duration).unwrap_or(time::Duration::MAX);
+        let max_lifetime = time::Duration::try_from(self.max_duration).unwrap_or(time::Duration::MAX);
         let validity = ca.validity();
         let expires = now.saturating_add(max_lifetime).min(validity.not_after());
         validity.contains(now) && record.retain_until.is_none_or(|until| until >= expires)
+    }
+}
+
+fn fingerprint(ca: &SigningCa) -> String {
+    TrustAnchor::from_certificate(ca.anchor()).fingerprint()
+}
+
+fn rotating() -> RolloutHold {
+    RolloutHold {
+        reason: "CaRotating",
+        message: "the signer's new CA does not sign before consumers have its trust anchor, and the key of the previous CA is not available any more; the CARotation of the signer says what is waited for".into(),
     }
 }
 

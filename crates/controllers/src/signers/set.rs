@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::config::SignerConfig;
-use super::rollout::PublicationState;
+use super::rollout::{PublicationState, RolloutGovernance};
 use super::{CustomSigner, SignerSettings, open_ca};
 use crate::ca::{CaContext, CaSource};
 use crate::metrics::MetricFamilies;
@@ -31,6 +31,8 @@ pub(crate) struct SignerSet {
     delivery_timeout: Option<Duration>,
     /// Whether the server has no ClusterTrustBundles, so that no CA waits for them.
     is_unpublishable: AtomicBool,
+    /// Whether rotations decide when a new CA signs, or may do so.
+    is_governed: AtomicBool,
 }
 
 impl SignerSet {
@@ -46,6 +48,7 @@ impl SignerSet {
             clock,
             delivery_timeout,
             is_unpublishable: AtomicBool::new(false),
+            is_governed: AtomicBool::new(false),
         };
         let mut signers = signers;
         // As the sources order them, so that the first update changes nothing.
@@ -88,7 +91,23 @@ impl SignerSet {
                 signer.rollout.reconfigure(signer.ca.clone(), signer.max_duration());
                 signer
             }
-            None => CustomSigner::new(custom, ca),
+            None => {
+                let signer = CustomSigner::new(custom, ca);
+                if self.is_governed.load(Ordering::Relaxed) {
+                    signer.rollout.set_governance(RolloutGovernance::Undecided, (self.clock)());
+                }
+                signer
+            }
+        }
+    }
+
+    /// Sets whether rotations decide when a new CA signs. The controller of rotations says for each signer then whether
+    /// one runs.
+    pub(crate) fn set_governed(&self, governed: bool) {
+        self.is_governed.store(governed, Ordering::Relaxed);
+        let governance = if governed { RolloutGovernance::Undecided } else { RolloutGovernance::Timed };
+        for signer in self.list.borrow().clone().iter() {
+            signer.rollout.set_governance(governance, (self.clock)());
         }
     }
 

@@ -5,6 +5,7 @@ mod ca_secrets;
 mod csr_template;
 pub mod objects;
 mod requester_templates;
+mod rotation;
 mod tokens;
 mod upgrade;
 
@@ -49,7 +50,12 @@ impl SignerFixture {
         SignerFixture::start_in(files, signers).await
     }
 
+    /// Without the controller of rotations, times decide when a new CA signs.
     async fn start_in(files: tempfile::TempDir, signers: &str) -> SignerFixture {
+        SignerFixture::start_controllers(files, signers, "custom-signer-controller").await
+    }
+
+    async fn start_controllers(files: tempfile::TempDir, signers: &str, controllers: &str) -> SignerFixture {
         let now = Arc::new(Mutex::new(OffsetDateTime::now_utc()));
         let clock: Clock = Arc::new({
             let now = now.clone();
@@ -65,7 +71,7 @@ impl SignerFixture {
             signers: SignerSettings { file: Some(file), ..SignerSettings::default() },
             ca_overlap: HOUR,
             // Other controllers would delete objects that are days old by this clock.
-            controllers: "custom-signer-controller".parse().unwrap(),
+            controllers: controllers.parse().unwrap(),
             ..ControllerOptions::new(clock)
         });
         SignerFixture { world, now, files }

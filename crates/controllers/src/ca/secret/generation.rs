@@ -82,6 +82,17 @@ impl SecretCa {
         }
     }
 
+    /// Whether a new CA would have another trust anchor than the present one.
+    pub(super) fn changes_anchor(&self, ca: &SigningCa, context: &CaContext, now: OffsetDateTime) -> bool {
+        match &self.kind {
+            SecretCaKind::Issued { issuer, .. } => {
+                let issuing = self.issuing_ca(issuer, context, now);
+                issuing.is_ok_and(|issuing| issuing.ca.anchor().der() != ca.anchor().der())
+            }
+            SecretCaKind::SelfSigned { .. } | SecretCaKind::Provided | SecretCaKind::Token { .. } => true,
+        }
+    }
+
     fn issuing_ca(
         &self,
         issuer: &SignerName,

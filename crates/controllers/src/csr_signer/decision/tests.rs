@@ -43,7 +43,7 @@ fn decide(
 ) -> CsrDecision {
     let terms = SigningTerms::BuiltIn { signer, max_duration };
     match ApprovedCsr::verify(request, signer.name()) {
-        Ok(request) => super::decide(&request, &terms, ca, now),
+        Ok(request) => super::decide(&request, &terms, ca, None, now),
         Err(reason) => reason.into(),
     }
 }

@@ -40,7 +40,8 @@ impl TrustAnchor {
         anchors
     }
 
-    fn to_pem(&self) -> String {
+    /// Encodes the anchor as PEM.
+    pub fn to_pem(&self) -> String {
         pem::encode_certificates([self.der.as_slice()])
     }
 

@@ -46,8 +46,7 @@ enum ReportsState {
     Absent,
 }
 
-/// The part of a `NodeTrustStatus` that is read here: volumes and messages of all nodes would only
-/// take memory.
+/// The part of a `NodeTrustStatus` that is read here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct NodeReport {
@@ -55,13 +54,37 @@ struct NodeReport {
     more_sources: u32,
 }
 
+/// Volumes of a node that select the same bundles and have the same content.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct ReportedSource {
+pub struct ReportedSource {
     name: String,
     signer_name: String,
     label_selector: Value,
     bundles: Vec<ReportedBundle>,
+    /// Volumes, in the form `namespace/pod/volume` or `host/name`.
+    pub volumes: Vec<String>,
+    /// Number of volumes that are not listed.
+    pub more_volumes: u32,
+    /// Why the volumes are blocked; empty if they are not.
+    pub message: String,
+    /// Number of volumes that were read since they changed; `None` if the agent does not observe reads.
+    pub read_volumes: Option<u32>,
+    /// Volumes that were not read since they changed.
+    pub not_read_volumes: Vec<String>,
+    /// When the first of these changed.
+    pub not_read_since: Option<String>,
+}
+
+/// What a node reports about a bundle.
+#[derive(Clone, Copy, Debug)]
+pub struct ReportedDelivery<'a> {
+    /// Name of the node.
+    pub node: &'a str,
+    /// Volumes that select the bundle; `None` if the report is truncated or cannot be parsed.
+    pub source: Option<&'a ReportedSource>,
+    /// Whether the files have the present content of the bundle.
+    pub is_current: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -115,6 +138,26 @@ impl NodeReports {
         }
         let lacking = self.nodes.iter().filter(|(_, report)| report.lacks(wanted));
         Some(lacking.map(|(node, _)| node.as_str()).collect())
+    }
+
+    /// Lists what nodes report about a bundle; `None` if that is not known.
+    pub fn deliveries(&self, wanted: ExpectedBundle<'_>) -> Option<Vec<ReportedDelivery<'_>>> {
+        if self.state == ReportsState::Unknown {
+            return None;
+        }
+        let mut deliveries = Vec::new();
+        for (node, report) in &self.nodes {
+            let selecting = report.sources.iter().filter(|source| source.selects(wanted));
+            deliveries.extend(selecting.map(|source| ReportedDelivery {
+                node,
+                source: Some(source),
+                is_current: source.carries(wanted),
+            }));
+            if report.more_sources > 0 {
+                deliveries.push(ReportedDelivery { node, source: None, is_current: false });
+            }
+        }
+        Some(deliveries)
     }
 
     fn insert_report(&mut self, node: String, object: &DynamicObject, matters: impl Fn(&str, &str) -> bool) {

@@ -82,6 +82,7 @@ fn a_file_with_everything_is_read() {
     let publish = tls.publish.as_ref().unwrap();
     assert_eq!(publish.bundle, "example.com:server-tls:roots");
     assert_eq!(publish.labels.get("purpose").unwrap(), "server-tls");
+    assert_eq!(publish.canary, None);
     assert!(tls.pods.is_none());
 
     let subject = Subject::new("Pods' CA", &[]).unwrap();
@@ -562,4 +563,20 @@ fn entries_of_the_file_become_objects() {
         {name: a.b/c, ca: {selfSigned: {}}, pods: {trustDomain: a}, limits: {pendingRequests: 1}}]}";
     let SignersConfig { signers, specs } = parse(text).unwrap();
     assert_eq!(SignerConfig::parse_object(&specs[0]).unwrap(), signers[0]);
+}
+
+#[test]
+fn a_canary_bundle_has_another_name() {
+    let publish = |publish: &str| {
+        let text = format!(
+            "{{apiVersion: windlass.dev/v1, kind: Signers, signers: [{{name: a.b/c, ca: {{selfSigned: {{}}}}, \
+             publish: {publish}, requests: {{usages: [client auth], maxDuration: 10m}}}}]}}"
+        );
+        SignersConfig::parse(Path::new("f"), &text).map(|config| config.signers[0].publish.clone().unwrap())
+    };
+    let canary = publish("{canary: {labels: {trial: web}}}").unwrap().canary.unwrap();
+    assert_eq!(canary.bundle, "a.b:c:canary");
+    assert_eq!(canary.labels["trial"], "web");
+    let error = publish("{name: x, canary: {name: x}}").unwrap_err();
+    assert!(error.messages()[0].contains("has the same name for both bundles"), "{error}");
 }

@@ -150,6 +150,7 @@ impl StatusReporter<'_> {
             bundle: custom.publish.as_ref().map(|publication| publication.bundle.clone()),
             publication,
             lists: self.metrics.statistics.lists(name),
+            rotation_states: rollout.authority_states(),
             pending_requests: self.metrics.statistics.pending_requests(name),
             last_issued: self.metrics.statistics.last_issued(name),
         }

@@ -1,6 +1,6 @@
 //! Status of a Signer object, computed from what is known about the signer. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use time::{Duration, OffsetDateTime};
@@ -45,6 +45,8 @@ pub(super) struct SignerState {
     pub(super) publication: PublicationState,
     /// State of the revocation lists of its authorities.
     pub(super) lists: Vec<ListState>,
+    /// States of authorities that do not sign, by the fingerprints of their anchors, while a rotation runs.
+    pub(super) rotation_states: BTreeMap<String, &'static str>,
     pub(super) pending_requests: usize,
     pub(super) last_issued: Option<OffsetDateTime>,
 }
@@ -231,7 +233,8 @@ fn authorities(signer: &SignerState) -> Vec<Value> {
         _ => (authority, "Prepared"),
     });
     let active = signing.into_iter().map(|authority| (authority, "Active"));
-    let retiring = retiring.into_iter().map(|authority| (authority, "Retiring"));
+    let state = |authority: &AuthorityInfo| signer.rotation_states.get(&authority.anchor).copied();
+    let retiring = retiring.into_iter().map(|authority| (authority, state(authority).unwrap_or("Retiring")));
     let all =
         newest.chain(active).chain(retiring).filter(|(authority, _)| listed.insert(authority.id.clone()));
     all.take(MAX_AUTHORITIES).map(|(authority, state)| encode_authority(authority, state)).collect()

@@ -149,6 +149,7 @@ fn state(newest: &AuthorityInfo) -> SignerState {
         bundle: Some("a.b:web:anchors".to_owned()),
         publication: PublicationState::Known(records),
         lists: vec![ListState::Published],
+        rotation_states: BTreeMap::new(),
         pending_requests: 3,
         last_issued: Some(NOW),
     }

@@ -7,7 +7,7 @@ use windlass_ledger::{IssuanceRecord, ObjectUid, PodReference, RequestKind, Requ
 use windlass_pki::limits::{MAX_ALT_NAMES, MAX_CHAIN_BYTES};
 use windlass_pki::{
     AltNames, Certificate, CertificateTemplate, Error, IssuedSubject, KeyType, Serial, SubjectKey,
-    SystemRandom, pem,
+    SystemRandom, Validity, pem,
 };
 
 use super::lifetime::{CertificateTimes, LifetimeLimits, ValidityError};
@@ -54,6 +54,8 @@ pub struct PodContext {
     pub pod: Option<Pod>,
     /// Services of the namespace; empty if certificates have no service names.
     pub services: Vec<Service>,
+    /// When a certificate ends at the latest, because its CA is about to retire; `None` if only signer and CA limit it.
+    pub leaf_limit: Option<OffsetDateTime>,
 }
 
 impl From<UnsignablePodRequest> for PodRequestDecision {
@@ -80,7 +82,7 @@ pub fn decide(
         let pending = PendingPodRequest::parse(request)?;
         check_permitted(profile, &pending)?;
         let verified = pending.verify(context.pod.as_ref())?;
-        let (template, times) = build_template(&verified, profile, &context.services, ca, now)?;
+        let (template, times) = build_template(&verified, profile, context, ca, now)?;
         let signer = signer_name(request);
         let mut prepared = PreparedCertificate::new(signer, ca, template, now).map_err(from_pki_error)?;
         check_chain_size(&prepared, ca)?;
@@ -129,7 +131,7 @@ fn describe_request(request: &PodRequest, verified: &VerifiedPodRequest<'_>, rec
 fn build_template<'a>(
     request: &'a VerifiedPodRequest<'_>,
     profile: &PodProfile,
-    services: &[Service],
+    context: &PodContext,
     ca: &SigningCa,
     now: OffsetDateTime,
 ) -> Result<(CertificateTemplate<'a>, CertificateTimes), PodRequestDecision> {
@@ -139,11 +141,14 @@ fn build_template<'a>(
         asked: request.spec().max_lifetime(),
         refresh_after: profile.refresh_after,
     };
-    let times = limits.compute(now, &ca.validity()).map_err(from_validity_error)?;
+    let validity = ca.validity();
+    let end = context.leaf_limit.map_or(validity.not_after(), |limit| limit.min(validity.not_after()));
+    let validity = Validity::new(validity.not_before(), end).map_err(from_pki_error)?;
+    let times = limits.compute(now, &validity).map_err(from_validity_error)?;
     let template = CertificateTemplate {
         // A server that maps client certificates to users would take a name in the subject for a user.
         subject: IssuedSubject::new("", &[]),
-        alt_names: build_alt_names(profile, request, services)?,
+        alt_names: build_alt_names(profile, request, &context.services)?,
         usages: profile.usages(key_type),
         validity: times.validity,
         public_key: request.key(),

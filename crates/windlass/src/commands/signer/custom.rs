@@ -13,7 +13,12 @@ use super::signing_policy::{NO_CA, STRONG_KEY, SignerDescription, SignerKind, Si
 /// Describes a custom signer of the file or of an object.
 pub fn document(custom: &SignerConfig) -> SignerDescription {
     let trust = match &custom.publish {
-        Some(publication) => format!("ClusterTrustBundle {}", publication.bundle),
+        Some(publication) => match &publication.canary {
+            Some(canary) => {
+                format!("ClusterTrustBundles {} (canary) and {}", canary.bundle, publication.bundle)
+            }
+            None => format!("ClusterTrustBundle {}", publication.bundle),
+        },
         None => "not published: distribute the CA to verifiers".to_owned(),
     };
     SignerDescription {

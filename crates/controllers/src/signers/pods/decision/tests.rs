@@ -70,7 +70,7 @@ fn world() -> PodContext {
         serde_json::from_value(service).unwrap()
     };
     let services = vec![service("web", "web"), service("all", "web"), service("db", "db")];
-    PodContext { pod: Some(serde_json::from_value(pod).unwrap()), services }
+    PodContext { pod: Some(serde_json::from_value(pod).unwrap()), services, leaf_limit: None }
 }
 
 fn authority(until: OffsetDateTime) -> SigningCa {

@@ -1,0 +1,30 @@
+//! Rotation of the CAs of custom signers, with proof that consumers have the trust anchors.
+//!
+//! - `policy`: what a CARotation asks for; `observation`: what is observed of its signer.
+//! - `phase`: derives phase and next step from the two, a pure function; `consumers`: who has which bundle.
+//! - `authorities`, `trust_bundle`, `reports`: observe Secret slots and CA sources, bundles, and NodeTrusts.
+//! - `controller`: watches and the work queue; `reconcile`: one step, which `executor` takes; `status`: status of the object, pure.
+//! - `trigger`: when a rotation is created without an operator; `revocation`: leaves of a compromised CA.
+//!
+//! The phase is never stored as a decision: it is derived from Secrets, bundles, reports and the ledger each time. So a
+//! crash, a second controller or an edit by hand cannot confuse a rotation.
+
+mod authorities;
+mod consumers;
+mod controller;
+mod executor;
+mod metrics;
+#[cfg(test)]
+mod model;
+mod observation;
+mod phase;
+mod policy;
+mod reconcile;
+mod reports;
+mod revocation;
+mod status;
+mod trigger;
+mod trust_bundle;
+
+pub(crate) use controller::{RotationSettings, run};
+pub(crate) use metrics::RotationMetrics;
