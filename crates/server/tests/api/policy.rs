@@ -51,7 +51,7 @@ async fn the_defaults_are_there() {
             found += 1;
         }
     }
-    assert_eq!(found, 83);
+    assert_eq!(found, 85);
     assert!(server.server.policy.is_applied());
     let ready = server.get("/readyz?verbose").await;
     let ready = String::from_utf8_lossy(&ready.body).into_owned();

@@ -344,6 +344,7 @@ fn commands_with_a_kubeconfig_have_a_context() {
         "verify-ledger",
         "list",
         "check",
+        "show",
         "plan",
         "start",
         "status",

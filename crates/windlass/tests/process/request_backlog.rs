@@ -13,9 +13,10 @@ use crate::server::{PATIENCE, TestDataDir, long};
 
 const CLIENTS: usize = 8;
 /// Memory limit of the controllers: they do not cache the requests, but a small entry for each,
-/// with the time of its deletion and that it has no owner.
+/// with the time of its deletion and that it has no owner. The rest is what all controllers take,
+/// with requests in progress and the ledger.
 fn memory_limit_kib(count: usize) -> u64 {
-    64 * 1024 + u64::try_from(count).unwrap() * 6 / 10
+    80 * 1024 + u64::try_from(count).unwrap() * 6 / 10
 }
 
 /// Creates this many requests; every fifth is from a node, and the others are for a signer that

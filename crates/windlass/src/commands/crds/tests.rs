@@ -210,7 +210,7 @@ fn the_limits_are_the_same() {
 #[test]
 fn the_roles_can_be_read() {
     let parts = RBAC.split("\n---\n").collect::<Vec<_>>();
-    assert_eq!(parts.len(), 3);
+    assert_eq!(parts.len(), 4);
     let role: ClusterRole = serde_saphyr::from_str(parts[0]).unwrap();
     let binding: ClusterRoleBinding = serde_saphyr::from_str(parts[1]).unwrap();
     let reader: ClusterRole = serde_saphyr::from_str(parts[2]).unwrap();
@@ -220,4 +220,8 @@ fn the_roles_can_be_read() {
     assert_eq!(rules[0].verbs, ["create", "get", "patch", "update"]);
     assert_eq!(rules[0].api_groups.as_deref(), Some(&["windlass.dev".to_owned()][..]));
     assert_eq!(reader.rules.unwrap().len(), 3);
+    let crl_reader: ClusterRole = serde_saphyr::from_str(parts[3]).unwrap();
+    let rules = crl_reader.rules.unwrap();
+    assert_eq!(rules[0].resources.as_deref(), Some(&["certificaterevocationlists".to_owned()][..]));
+    assert_eq!(rules[0].verbs, ["get", "list", "watch"]);
 }
