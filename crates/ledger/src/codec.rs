@@ -2,13 +2,39 @@
 
 use std::net::IpAddr;
 
+use crate::encoded_record::{EncodedPod, EncodedRecord, EncodedRequester, EncodedUid, node_of_user};
 use crate::identity::{AuthorityId, KeyHash, ObjectUid, SegmentHash, SerialNumber};
-use crate::limits::{MAX_NAMES, MAX_SERIAL_BYTES};
+use crate::limits::{MAX_AUTHORITY_BYTES, MAX_NAMES, MAX_SERIAL_BYTES};
 use crate::record::{
-    EntryPosition, IssuanceRecord, LedgerEntry, PodReference, RequestKind, RequestReference,
-    RevocationReason, RevocationRecord,
+    EntryPosition, IssuanceRecord, LedgerEntry, RequestKind, RevocationReason, RevocationRecord,
 };
-use crate::wire::{DecodeError, WireReader, WireWriter};
+use crate::wire::{DecodeError, StringNumber, WireReader, WireWriter};
+
+/// Versions of the encoding, the first byte of every segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EncodingVersion {
+    /// Every record has its signer, authority, usages, lifetime and requester. No longer begun, but read and appended to.
+    Separate = 1,
+    /// Records refer to profiles, and nodes that request certificates are written once.
+    Profiles = 2,
+}
+
+impl EncodingVersion {
+    /// Version of segments that are begun now.
+    pub const NEWEST: EncodingVersion = EncodingVersion::Profiles;
+
+    pub fn from_byte(byte: u8) -> Result<EncodingVersion, DecodeError> {
+        match byte {
+            1 => Ok(EncodingVersion::Separate),
+            2 => Ok(EncodingVersion::Profiles),
+            other => Err(DecodeError::UnknownVersion(other)),
+        }
+    }
+
+    pub const fn byte(self) -> u8 {
+        self as u8
+    }
+}
 
 const ISSUANCE: u8 = 1;
 const ISSUED: u8 = 2;
@@ -24,16 +50,66 @@ const POD_UUID: u64 = 1 << 3;
 const HAS_ADDRESSES: u64 = 1 << 4;
 const HAS_EMAILS: u64 = 1 << 5;
 const HAS_OMITTED: u64 = 1 << 6;
-/// All bits above; others are not allowed.
-const ALL_FLAGS: u64 = (1 << 7) - 1;
+/// Bits above; others are not allowed in the first version.
+const SEPARATE_FLAGS: u64 = (1 << 7) - 1;
+/// The requester is the user of the node that holds the certificate or runs the pod. Not in the first version.
+const OF_NODE_USER: u64 = 1 << 7;
+
+/// Introduces a profile that no earlier record has; other numbers are that of the profile plus 1.
+const NEW_PROFILE: u64 = 0;
 
 /// What the encoding of an entry depends on besides the string table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EntryContext {
+    version: EncodingVersion,
     /// Sequence number of the segment.
-    pub sequence: u64,
+    sequence: u64,
     /// Time of the last record in the segment; times are written as differences.
-    pub last_time: i64,
+    last_time: i64,
+    /// Profiles in order of their first use.
+    profiles: Vec<RecordProfile>,
+}
+
+/// What the certificates of a signer have in common.
+#[derive(Clone, Copy, Debug)]
+struct RecordProfile {
+    signer: StringNumber,
+    authority: StringNumber,
+    usages: StringNumber,
+    /// Seconds from the beginning of the validity to the time of the record.
+    backdating: i64,
+    lifetime: i64,
+}
+
+/// State of a context that an append returns to if the segment has no room for its entry.
+#[derive(Clone, Copy, Debug)]
+pub struct ContextMark {
+    last_time: i64,
+    profiles: usize,
+}
+
+impl EntryContext {
+    pub fn new(version: EncodingVersion, sequence: u64) -> EntryContext {
+        EntryContext { version, sequence, last_time: 0, profiles: Vec::new() }
+    }
+
+    pub fn mark(&self) -> ContextMark {
+        ContextMark { last_time: self.last_time, profiles: self.profiles.len() }
+    }
+
+    pub fn reset(&mut self, mark: ContextMark) {
+        self.last_time = mark.last_time;
+        self.profiles.truncate(mark.profiles);
+    }
+}
+
+/// An entry whose texts are numbers of strings.
+#[derive(Debug)]
+pub enum EncodedEntry {
+    /// The record is the one that was passed to the reader.
+    Issuance,
+    /// Any other entry, which has hardly any text.
+    Other(LedgerEntry),
 }
 
 pub fn write_entry(writer: &mut WireWriter<'_>, context: &mut EntryContext, entry: &LedgerEntry) {
@@ -61,18 +137,23 @@ pub fn write_entry(writer: &mut WireWriter<'_>, context: &mut EntryContext, entr
     }
 }
 
+/// Reads an entry. If it is an issuance, overwrites `record`.
 pub fn read_entry(
     reader: &mut WireReader<'_>,
     context: &mut EntryContext,
-) -> Result<LedgerEntry, DecodeError> {
-    Ok(match reader.byte()? {
-        ISSUANCE => LedgerEntry::Issuance(Box::new(read_record(reader, context)?)),
+    record: &mut EncodedRecord,
+) -> Result<EncodedEntry, DecodeError> {
+    Ok(EncodedEntry::Other(match reader.byte()? {
+        ISSUANCE => {
+            read_record(reader, context, record)?;
+            return Ok(EncodedEntry::Issuance);
+        }
         ISSUED => LedgerEntry::Issued(read_position(reader, context)?),
         ABANDONED => LedgerEntry::Abandoned(read_position(reader, context)?),
         REVOKED => LedgerEntry::Revoked(Box::new(read_revocation(reader, context)?)),
         PRUNED => LedgerEntry::Pruned { through: reader.number()?, hash: SegmentHash(reader.fixed()?) },
         _ => return Err(DecodeError::Invalid("kind of entry")),
-    })
+    }))
 }
 
 fn write_position(writer: &mut WireWriter<'_>, context: &EntryContext, kind: u8, position: EntryPosition) {
@@ -99,13 +180,22 @@ fn read_time(reader: &mut WireReader<'_>, context: &mut EntryContext) -> Result<
 }
 
 fn write_record(writer: &mut WireWriter<'_>, context: &mut EntryContext, record: &IssuanceRecord) {
-    writer.number(flags(record));
-    writer.text(&record.signer);
-    writer.string(record.authority.as_bytes());
+    let flags = flags(context.version, record);
+    let has_profile = context.version >= EncodingVersion::Profiles;
+    if has_profile {
+        writer.byte(u8::try_from(flags).unwrap_or_default());
+        write_profile(writer, context, record);
+    } else {
+        writer.number(flags);
+        writer.text(&record.signer);
+        writer.string(record.authority.as_bytes());
+    }
     writer.bytes(record.serial.as_bytes());
     write_time(writer, context, record.recorded);
-    writer.signed(record.recorded.wrapping_sub(record.not_before));
-    writer.signed(record.not_after.wrapping_sub(record.not_before));
+    if !has_profile {
+        writer.signed(backdating(record));
+        writer.signed(lifetime(record));
+    }
     writer.text(&record.subject);
     write_names(writer, &record.dns_names);
     write_names(writer, &record.uris);
@@ -118,9 +208,13 @@ fn write_record(writer: &mut WireWriter<'_>, context: &mut EntryContext, record:
     if record.omitted_names > 0 {
         writer.number(u64::from(record.omitted_names));
     }
-    writer.text(&record.usages.join(","));
+    if !has_profile {
+        writer.text(&record.usages.join(","));
+    }
     writer.fixed(&record.key_hash.0);
-    writer.text(&record.requester);
+    if flags & OF_NODE_USER == 0 {
+        writer.text(&record.requester);
+    }
     writer.optional_text(record.approver.as_deref());
     writer.text(&record.request.namespace);
     writer.text(&record.request.name);
@@ -133,8 +227,10 @@ fn write_record(writer: &mut WireWriter<'_>, context: &mut EntryContext, record:
     }
 }
 
-fn flags(record: &IssuanceRecord) -> u64 {
+fn flags(version: EncodingVersion, record: &IssuanceRecord) -> u64 {
     let is_uuid = |uid: &ObjectUid| matches!(uid, ObjectUid::Uuid(_));
+    let node = node_of_user(&record.requester).filter(|node| !node.is_empty());
+    let is_node_user = node.is_some() && node == record.node.as_deref();
     [
         (HAS_POD, record.pod.is_some()),
         (OF_POD_REQUEST, record.request.kind == RequestKind::PodCertificateRequest),
@@ -143,76 +239,142 @@ fn flags(record: &IssuanceRecord) -> u64 {
         (HAS_ADDRESSES, !record.ip_addresses.is_empty()),
         (HAS_EMAILS, !record.email_addresses.is_empty()),
         (HAS_OMITTED, record.omitted_names > 0),
+        (OF_NODE_USER, is_node_user && version >= EncodingVersion::Profiles),
     ]
     .into_iter()
     .filter(|(_, is_set)| *is_set)
     .fold(0, |flags, (flag, _)| flags | flag)
 }
 
+fn backdating(record: &IssuanceRecord) -> i64 {
+    record.recorded.wrapping_sub(record.not_before)
+}
+
+fn lifetime(record: &IssuanceRecord) -> i64 {
+    record.not_after.wrapping_sub(record.not_before)
+}
+
+fn write_profile(writer: &mut WireWriter<'_>, context: &mut EntryContext, record: &IssuanceRecord) {
+    let (backdating, lifetime) = (backdating(record), lifetime(record));
+    let usages = record.usages.join(",");
+    let table = writer.table();
+    let known = context.profiles.iter().position(|profile| {
+        (profile.backdating, profile.lifetime) == (backdating, lifetime)
+            && table.get(profile.signer) == record.signer.as_bytes()
+            && table.get(profile.authority) == record.authority.as_bytes()
+            && table.get(profile.usages) == usages.as_bytes()
+    });
+    if let Some(number) = known {
+        writer.length(number + 1);
+        return;
+    }
+    writer.number(NEW_PROFILE);
+    let signer = writer.text(&record.signer);
+    let authority = writer.string(record.authority.as_bytes());
+    let usages = writer.text(&usages);
+    writer.signed(backdating);
+    writer.signed(lifetime);
+    context.profiles.push(RecordProfile { signer, authority, usages, backdating, lifetime });
+}
+
+fn read_profile(
+    reader: &mut WireReader<'_>,
+    context: &mut EntryContext,
+) -> Result<RecordProfile, DecodeError> {
+    match reader.number()? {
+        NEW_PROFILE => {
+            let profile = RecordProfile {
+                signer: reader.text()?,
+                authority: read_authority(reader)?,
+                usages: reader.text()?,
+                backdating: reader.signed()?,
+                lifetime: reader.signed()?,
+            };
+            context.profiles.push(profile);
+            Ok(profile)
+        }
+        number => {
+            let known = usize::try_from(number - 1).ok().and_then(|index| context.profiles.get(index));
+            known.copied().ok_or(DecodeError::Invalid("profile"))
+        }
+    }
+}
+
 fn read_record(
     reader: &mut WireReader<'_>,
     context: &mut EntryContext,
-) -> Result<IssuanceRecord, DecodeError> {
-    let flags = reader.number()?;
-    if flags & !ALL_FLAGS != 0 {
+    record: &mut EncodedRecord,
+) -> Result<(), DecodeError> {
+    let has_profile = context.version >= EncodingVersion::Profiles;
+    let flags = if has_profile { u64::from(reader.byte()?) } else { reader.number()? };
+    if !has_profile && flags & !SEPARATE_FLAGS != 0 {
         return Err(DecodeError::Invalid("flags of a record"));
     }
     let has = |flag| flags & flag != 0;
-    let signer = reader.text()?;
-    let authority = read_authority(reader)?;
-    let serial = read_serial(reader)?;
-    let recorded = read_time(reader, context)?;
-    let not_before = recorded.wrapping_sub(reader.signed()?);
-    let not_after = not_before.wrapping_add(reader.signed()?);
-    let subject = reader.text()?;
-    let dns_names = read_names(reader)?;
-    let uris = read_names(reader)?;
-    let email_addresses = if has(HAS_EMAILS) { read_names(reader)? } else { Vec::new() };
-    let ip_addresses = if has(HAS_ADDRESSES) { read_addresses(reader)? } else { Vec::new() };
-    let omitted = if has(HAS_OMITTED) { reader.number()? } else { 0 };
-    let omitted_names = u32::try_from(omitted).map_err(|_| DecodeError::TooLarge("names"))?;
-    let usages = reader.text()?;
-    let usages = usages.split(',').filter(|usage| !usage.is_empty()).map(str::to_owned).collect();
-    let key_hash = KeyHash(reader.fixed()?);
-    let requester = reader.text()?;
-    let approver = reader.optional_text()?;
-    let kind = if has(OF_POD_REQUEST) {
-        RequestKind::PodCertificateRequest
+    if has_profile {
+        let profile = read_profile(reader, context)?;
+        (record.signer, record.authority, record.usages) =
+            (profile.signer, profile.authority, profile.usages);
+        record.serial = Some(read_serial(reader)?);
+        record.recorded = read_time(reader, context)?;
+        record.not_before = record.recorded.wrapping_sub(profile.backdating);
+        record.not_after = record.not_before.wrapping_add(profile.lifetime);
     } else {
-        RequestKind::CertificateSigningRequest
+        record.signer = reader.text()?;
+        record.authority = read_authority(reader)?;
+        record.serial = Some(read_serial(reader)?);
+        record.recorded = read_time(reader, context)?;
+        record.not_before = record.recorded.wrapping_sub(reader.signed()?);
+        record.not_after = record.not_before.wrapping_add(reader.signed()?);
+    }
+    record.subject = reader.text()?;
+    read_alternative_names(reader, flags, record)?;
+    if !has_profile {
+        record.usages = reader.text()?;
+    }
+    record.key_hash = KeyHash(reader.fixed()?);
+    record.requester =
+        if has(OF_NODE_USER) { EncodedRequester::NodeUser } else { EncodedRequester::User(reader.text()?) };
+    record.approver = reader.text()?;
+    record.request_kind = match has(OF_POD_REQUEST) {
+        true => RequestKind::PodCertificateRequest,
+        false => RequestKind::CertificateSigningRequest,
     };
-    let (namespace, name) = (reader.text()?, reader.text()?);
-    let uid = read_uid(reader, has(REQUEST_UUID))?;
-    let request = RequestReference { kind, namespace, name, uid };
-    let node = reader.optional_text()?;
-    let pod = if has(HAS_POD) { Some(read_pod(reader, has(POD_UUID))?) } else { None };
-    Ok(IssuanceRecord {
-        signer,
-        authority,
-        serial,
-        not_before,
-        not_after,
-        subject,
-        dns_names,
-        ip_addresses,
-        email_addresses,
-        uris,
-        omitted_names,
-        usages,
-        key_hash,
-        requester,
-        approver,
-        request,
-        node,
-        pod,
-        recorded,
-    })
+    (record.namespace, record.request_name) = (reader.text()?, reader.text()?);
+    record.request_uid = read_uid(reader, has(REQUEST_UUID))?;
+    record.node = reader.text()?;
+    if has(OF_NODE_USER) && reader.table().get(record.node).is_empty() {
+        return Err(DecodeError::Invalid("requester"));
+    }
+    record.pod = if has(HAS_POD) { Some(read_pod(reader, has(POD_UUID))?) } else { None };
+    Ok(())
 }
 
-fn read_pod(reader: &mut WireReader<'_>, is_uuid: bool) -> Result<PodReference, DecodeError> {
+fn read_alternative_names(
+    reader: &mut WireReader<'_>,
+    flags: u64,
+    record: &mut EncodedRecord,
+) -> Result<(), DecodeError> {
+    let has = |flag| flags & flag != 0;
+    read_names(reader, &mut record.dns_names)?;
+    read_names(reader, &mut record.uris)?;
+    record.email_addresses.clear();
+    if has(HAS_EMAILS) {
+        read_names(reader, &mut record.email_addresses)?;
+    }
+    record.ip_addresses.clear();
+    if has(HAS_ADDRESSES) {
+        read_addresses(reader, &mut record.ip_addresses)?;
+    }
+    let omitted = if has(HAS_OMITTED) { reader.number()? } else { 0 };
+    record.omitted_names = u32::try_from(omitted).map_err(|_| DecodeError::TooLarge("names"))?;
+    Ok(())
+}
+
+fn read_pod(reader: &mut WireReader<'_>, is_uuid: bool) -> Result<EncodedPod, DecodeError> {
     let name = reader.text()?;
     let uid = read_uid(reader, is_uuid)?;
-    Ok(PodReference { name, uid, service_account: reader.text()? })
+    Ok(EncodedPod { name, uid, service_account: reader.text()? })
 }
 
 fn read_revocation(
@@ -220,17 +382,23 @@ fn read_revocation(
     context: &mut EntryContext,
 ) -> Result<RevocationRecord, DecodeError> {
     let authority = read_authority(reader)?;
+    let authority = AuthorityId::from_bytes(reader.table().get(authority));
+    let authority = authority.map_err(|_| DecodeError::Invalid("authority id"))?;
     let serial = read_serial(reader)?;
     let reason = RevocationReason::from_number(reader.byte()?);
     let reason = reason.ok_or(DecodeError::Invalid("revocation reason"))?;
     let requester = reader.text()?;
+    let requester = reader.table().text(requester).to_owned();
     let time = read_time(reader, context)?;
     let not_after = time.wrapping_add(reader.signed()?);
     Ok(RevocationRecord { authority, serial, reason, requester, time, not_after })
 }
 
-fn read_authority(reader: &mut WireReader<'_>) -> Result<AuthorityId, DecodeError> {
-    AuthorityId::from_bytes(&reader.string()?).map_err(|_| DecodeError::Invalid("authority id"))
+/// Reads an authority id and checks its length.
+fn read_authority(reader: &mut WireReader<'_>) -> Result<StringNumber, DecodeError> {
+    let number = reader.string()?;
+    let is_valid = (1..=MAX_AUTHORITY_BYTES).contains(&reader.table().get(number).len());
+    if is_valid { Ok(number) } else { Err(DecodeError::Invalid("authority id")) }
 }
 
 fn read_serial(reader: &mut WireReader<'_>) -> Result<SerialNumber, DecodeError> {
@@ -240,12 +408,17 @@ fn read_serial(reader: &mut WireReader<'_>) -> Result<SerialNumber, DecodeError>
 
 fn write_names(writer: &mut WireWriter<'_>, names: &[String]) {
     writer.length(names.len());
-    names.iter().for_each(|name| writer.text(name));
+    for name in names {
+        writer.text(name);
+    }
 }
 
-fn read_names(reader: &mut WireReader<'_>) -> Result<Vec<String>, DecodeError> {
-    let count = reader.length(MAX_NAMES, "names")?;
-    (0..count).map(|_| reader.text()).collect()
+fn read_names(reader: &mut WireReader<'_>, names: &mut Vec<StringNumber>) -> Result<(), DecodeError> {
+    names.clear();
+    for _ in 0..reader.length(MAX_NAMES, "names")? {
+        names.push(reader.text()?);
+    }
+    Ok(())
 }
 
 fn write_addresses(writer: &mut WireWriter<'_>, addresses: &[IpAddr]) {
@@ -258,24 +431,25 @@ fn write_addresses(writer: &mut WireWriter<'_>, addresses: &[IpAddr]) {
     }
 }
 
-fn read_addresses(reader: &mut WireReader<'_>) -> Result<Vec<IpAddr>, DecodeError> {
-    let count = reader.length(MAX_NAMES, "names")?;
-    let read = |_| {
+fn read_addresses(reader: &mut WireReader<'_>, addresses: &mut Vec<IpAddr>) -> Result<(), DecodeError> {
+    for _ in 0..reader.length(MAX_NAMES, "names")? {
         let bytes = reader.bytes(16, "IP address")?;
         let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-        v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from))
-            .map_err(|_| DecodeError::Invalid("IP address"))
-    };
-    (0..count).map(read).collect()
+        let address = v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from));
+        addresses.push(address.map_err(|_| DecodeError::Invalid("IP address"))?);
+    }
+    Ok(())
 }
 
 fn write_uid(writer: &mut WireWriter<'_>, uid: &ObjectUid) {
     match uid {
         ObjectUid::Uuid(bytes) => writer.fixed(bytes),
-        ObjectUid::Text(text) => writer.text(text),
+        ObjectUid::Text(text) => {
+            writer.text(text);
+        }
     }
 }
 
-fn read_uid(reader: &mut WireReader<'_>, is_uuid: bool) -> Result<ObjectUid, DecodeError> {
-    if is_uuid { reader.fixed().map(ObjectUid::Uuid) } else { reader.text().map(ObjectUid::Text) }
+fn read_uid(reader: &mut WireReader<'_>, is_uuid: bool) -> Result<EncodedUid, DecodeError> {
+    if is_uuid { reader.fixed().map(EncodedUid::Uuid) } else { reader.text().map(EncodedUid::Text) }
 }

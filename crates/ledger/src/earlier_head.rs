@@ -2,10 +2,10 @@
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-use crate::codec::{EntryContext, read_entry};
+use crate::decoder::EntryDecoder;
 use crate::identity::SegmentHash;
 use crate::segment::SegmentHeader;
-use crate::wire::{DecodeError, WireReader};
+use crate::wire::DecodeError;
 
 impl SegmentHeader {
     /// Finds the number of entries that the segment had when its hash was `head`; `None` if it never had this hash.
@@ -13,23 +13,20 @@ impl SegmentHeader {
     /// The hash of the newest segment changes with every append. An append leaves the bytes before it as they are,
     /// so the hash that somebody noted is that of a prefix, unless entries were removed or modified since.
     pub fn find_head(&self, data: &[u8], head: SegmentHash) -> Result<Option<u64>, DecodeError> {
-        let mut reader = WireReader::new(data);
-        reader.byte()?;
+        let mut decoder = EntryDecoder::new(self, data)?;
         let mut hashed = Context::new(&SHA256);
         hashed.update(&self.hash_prefix());
-        let mut context = EntryContext { sequence: self.sequence, last_time: 0 };
         let (mut done, mut entries) = (0, 0);
         loop {
-            let end = data.len() - reader.remaining();
+            let end = data.len() - decoder.remaining();
             hashed.update(data.get(done..end).unwrap_or_default());
             done = end;
             if hashed.clone().finish().as_ref() == head.0 {
                 return Ok(Some(entries));
             }
-            if reader.is_empty() {
+            if decoder.next_entry()?.is_none() {
                 return Ok(None);
             }
-            read_entry(&mut reader, &mut context)?;
             entries += 1;
         }
     }

@@ -5,20 +5,23 @@
 
 mod filter;
 mod interner;
+mod summary;
 mod totals;
 mod view;
 
 use std::collections::HashMap;
 
 use crate::chain::LedgerChain;
-use crate::identity::{AuthorityId, ObjectUid, SerialNumber, sha256};
-use crate::record::{EntryPosition, IssuanceRecord, LedgerEntry, RevocationReason, RevocationRecord};
+use crate::identity::{AuthorityId, SerialNumber};
+use crate::record::{EntryPosition, LedgerEntry, RevocationReason, RevocationRecord};
 use crate::retention::RETENTION;
 use crate::segment::SegmentHeader;
 
 use interner::{HashIndex, Interner};
+use summary::{RecordParts, SummaryEntry, join_record_names};
 
 pub use filter::CertificateFilter;
+pub use summary::SegmentSummary;
 pub use totals::AuthorityTotals;
 pub use view::{CertificateHolder, CertificateView};
 
@@ -140,22 +143,45 @@ impl CertificateIndex {
 
     /// Adds entries of a segment from index `first` on. Those before it must have been added.
     pub fn add_entries(&mut self, header: &SegmentHeader, first: u32, entries: &[LedgerEntry]) {
+        self.add_new(header, first, entries.iter(), CertificateIndex::add_entry);
+    }
+
+    /// Adds the entries of a segment that were not added before, as [`CertificateIndex::add_segment`] does.
+    pub fn add_summary(&mut self, segment: &SegmentSummary) {
+        let chain = segment.header.chain;
+        self.add_new(&segment.header, 0, segment.entries.iter(), |index, _, position, entry| match entry {
+            SummaryEntry::Record(record) => index.add_record(chain, position, &segment.parts(record)),
+            SummaryEntry::State(of, state) => index.set_state(chain, *of, *state),
+            SummaryEntry::Revoked(record) => index.add_revocation(record),
+            SummaryEntry::Pruned => {}
+        });
+    }
+
+    fn add_new<'a, E: 'a>(
+        &mut self,
+        header: &SegmentHeader,
+        first: u32,
+        entries: impl ExactSizeIterator<Item = &'a E>,
+        mut add: impl FnMut(&mut CertificateIndex, LedgerChain, EntryPosition, &'a E),
+    ) {
         let key = (header.chain, header.sequence);
         let known = self.segments.entry(key).or_default().entries;
+        let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
         for (index, entry) in (first..).zip(entries) {
             if index >= known {
-                let position = EntryPosition { sequence: header.sequence, index };
-                self.add_entry(header.chain, position, entry);
+                add(self, header.chain, EntryPosition { sequence: header.sequence, index }, entry);
             }
         }
-        let count = u32::try_from(entries.len()).unwrap_or(u32::MAX);
         let segment = self.segments.entry(key).or_default();
         segment.entries = segment.entries.max(first.saturating_add(count));
     }
 
     fn add_entry(&mut self, chain: LedgerChain, position: EntryPosition, entry: &LedgerEntry) {
         match entry {
-            LedgerEntry::Issuance(record) => self.add_record(chain, position, record),
+            LedgerEntry::Issuance(record) => {
+                let names = join_record_names(record);
+                self.add_record(chain, position, &RecordParts::new(record, &names));
+            }
             LedgerEntry::Issued(of) => self.set_state(chain, *of, RecordState::Issued),
             LedgerEntry::Abandoned(of) => self.set_state(chain, *of, RecordState::Abandoned),
             LedgerEntry::Revoked(record) => self.add_revocation(record),
@@ -163,26 +189,26 @@ impl CertificateIndex {
         }
     }
 
-    fn add_record(&mut self, chain: LedgerChain, position: EntryPosition, record: &IssuanceRecord) {
-        let issuer = self.intern_issuer(record.signer.as_bytes(), record.authority.as_bytes());
+    fn add_record(&mut self, chain: LedgerChain, position: EntryPosition, record: &RecordParts<'_>) {
+        let issuer = self.intern_issuer(record.signer, record.authority);
         let group = self.group(record);
-        let names = self.strings.intern(view::join_names(record).as_bytes());
-        let subject = self.strings.intern(record.subject.as_bytes());
-        let [key, ..] = record.key_hash.0.as_chunks().0 else { return };
-        let state = self.early.remove(&(chain, position)).unwrap_or(RecordState::Recorded);
+        let names = self.strings.intern(record.names);
+        let subject = self.strings.intern(record.subject);
+        // Usually empty, and then not worth a hash.
+        let early = if self.early.is_empty() { None } else { self.early.remove(&(chain, position)) };
         self.insert(CompactRecord {
             serial: record.serial,
-            state,
+            state: early.unwrap_or(RecordState::Recorded),
             chain,
             issuer,
             group,
             names,
             subject,
             position,
-            key: u64::from_le_bytes(*key),
-            recorded: record.recorded,
-            not_before: record.not_before,
-            not_after: record.not_after,
+            key: record.key,
+            recorded: record.times.recorded,
+            not_before: record.times.not_before,
+            not_after: record.times.not_after,
         });
     }
 
@@ -248,22 +274,20 @@ impl CertificateIndex {
         }
     }
 
-    fn group(&mut self, record: &IssuanceRecord) -> u32 {
-        let identity = holder_identity(record);
+    fn group(&mut self, record: &RecordParts<'_>) -> u32 {
+        let identity = record.identity;
         let is_same = |number: u32| self.groups.get(usize_of(number)).is_some_and(|g| g.identity == identity);
         if let Some(number) = self.by_holder.find(&identity, is_same) {
             return number;
         }
-        let mut intern = |text: &str| self.strings.intern(text.as_bytes());
-        let pod = record.pod.as_ref();
         let group = HolderGroup {
             identity,
             newest: NONE,
             newest_other_key: NONE,
-            node: intern(record.node.as_deref().unwrap_or_default()),
-            namespace: intern(&record.request.namespace),
-            pod: intern(pod.map_or("", |pod| &pod.name)),
-            service_account: intern(pod.map_or("", |pod| &pod.service_account)),
+            node: self.strings.intern(record.node),
+            namespace: self.strings.intern(record.namespace),
+            pod: self.strings.intern(record.pod),
+            service_account: self.strings.intern(record.service_account),
         };
         let number = u32::try_from(self.groups.len()).unwrap_or(NONE);
         self.by_holder.insert(&group.identity, number);
@@ -272,6 +296,12 @@ impl CertificateIndex {
     }
 
     fn intern_issuer(&mut self, signer: &[u8], authority: &[u8]) -> u32 {
+        // Consecutive records usually have the same.
+        if let Some(last) = self.records.last().map(|record| record.issuer)
+            && self.issuer_bytes(last) == (signer, authority)
+        {
+            return last;
+        }
         let pair = (self.strings.intern(signer), self.strings.intern(authority));
         // There are few, and the newest are the most frequent.
         let at = self.issuers.iter().rposition(|known| *known == pair).unwrap_or_else(|| {
@@ -281,9 +311,14 @@ impl CertificateIndex {
         u32::try_from(at).unwrap_or(NONE)
     }
 
-    fn issuer(&self, number: u32) -> (&str, &[u8]) {
+    fn issuer_bytes(&self, number: u32) -> (&[u8], &[u8]) {
         let (signer, authority) = self.issuers.get(usize_of(number)).copied().unwrap_or((NONE, NONE));
-        (self.strings.text(signer), self.strings.get(authority))
+        (self.strings.get(signer), self.strings.get(authority))
+    }
+
+    fn issuer(&self, number: u32) -> (&str, &[u8]) {
+        let (signer, authority) = self.issuer_bytes(number);
+        (std::str::from_utf8(signer).unwrap_or_default(), authority)
     }
 
     fn record(&self, number: u32) -> Option<&CompactRecord> {
@@ -432,29 +467,6 @@ impl CompactRecord {
     fn age_key(&self) -> (i64, LedgerChain, EntryPosition) {
         (self.recorded, self.chain, self.position)
     }
-}
-
-/// Identifies who holds a certificate of a signer: a pod by its UID, a node by its name, and otherwise the requester and
-/// all names in the certificate.
-fn holder_identity(record: &IssuanceRecord) -> [u8; 16] {
-    let mut parts = vec![record.signer.as_str()];
-    let (uid, names);
-    match (&record.pod, &record.node) {
-        (Some(pod), _) => {
-            uid = match &pod.uid {
-                ObjectUid::Text(text) if text.is_empty() => pod.name.clone(),
-                uid => uid.to_string(),
-            };
-            parts.extend(["pod", &record.request.namespace, &uid]);
-        }
-        (None, Some(node)) => parts.extend(["node", node]),
-        (None, None) => {
-            names = view::join_names(record);
-            parts.extend(["names", &record.requester, &record.subject, &names]);
-        }
-    }
-    let [first, _] = *sha256(parts.join("\0").as_bytes()).as_chunks().0 else { return [0; 16] };
-    first
 }
 
 fn usize_of(number: u32) -> usize {

@@ -9,11 +9,15 @@
 //! There are three [chains](LedgerChain), by lifetime of the certificates. A chain is a sequence of segments numbered from
 //! 1, each of which contains the [hash](SegmentHeader::hash) of its predecessor. Only the newest is appended to.
 //!
-//! A segment is one byte for the version and then [entries](LedgerEntry). Integers are written in groups of seven bits,
-//! least significant first (signed ones in zigzag form), times as differences, UUIDs in 16 bytes. Strings form a table: one
-//! that occurred before is written as its number, and a new one may refer to a prefix and a suffix of earlier ones. There is
-//! no compression above that: hashes, serial numbers and UIDs, of which a record mostly consists, are random. An append
-//! never changes bytes that are already there, so an older version of a segment is a prefix of a newer one.
+//! A segment is one byte for the version of the encoding and then [entries](LedgerEntry). Integers are written in groups of
+//! seven bits, least significant first (signed ones in zigzag form), times as differences, UUIDs in 16 bytes. Strings form a
+//! table: one that occurred before is written as its number, and a new one may refer to a prefix and a suffix of earlier
+//! ones. There is no compression above that: hashes, serial numbers and UIDs, of which a record mostly consists, are random.
+//! An append never changes bytes that are already there, so the earlier content of a segment is a prefix of the later one.
+//!
+//! Signer, authority, usages, lifetime and backdating of a record form a profile, which is written once per segment and
+//! then as its number. The requester is omitted if it is the user of the node that the record names. Segments of version 1
+//! lack both: they are decoded, and the newest is continued in version 1 until it is full. New segments have version 2.
 //!
 //! | entry | contains |
 //! |---|---|
@@ -30,7 +34,8 @@
 //!   can write all objects can remove the newest segments. To detect that, note the hash of the newest segment elsewhere;
 //!   [`SegmentHeader::find_head`] finds it again after further appends.
 //! - Deleting old segments is announced by a `Pruned` entry, so it is told apart from a gap.
-//! - [`CertificateIndex`] gives the same result for any order of segments.
+//! - [`CertificateIndex`] gives the same result for any order of segments, and for entries and
+//!   [summaries](SegmentSummary), which contain no more than the index keeps and are decoded several times as fast.
 //!
 //! # Supersession
 //!
@@ -57,7 +62,9 @@ pub mod limits;
 
 mod chain;
 mod codec;
+mod decoder;
 mod earlier_head;
+mod encoded_record;
 mod identity;
 mod index;
 mod record;
@@ -73,7 +80,7 @@ pub use chain::{LedgerChain, UnknownChain};
 pub use identity::{AuthorityId, IdentityError, KeyHash, ObjectUid, SegmentHash, SerialNumber};
 pub use index::{
     AuthorityTotals, CertificateFilter, CertificateHolder, CertificateIndex, CertificateState,
-    CertificateView, RevocationInfo,
+    CertificateView, RevocationInfo, SegmentSummary,
 };
 pub use record::{
     EntryPosition, IssuanceRecord, LedgerEntry, PodReference, RequestKind, RequestReference,

@@ -49,9 +49,10 @@ pub struct IssuanceRecord {
 }
 
 /// Kind of the object that requested a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum RequestKind {
     /// A CertificateSigningRequest, which has no namespace.
+    #[default]
     CertificateSigningRequest,
     /// A PodCertificateRequest in the namespace of its pod.
     PodCertificateRequest,

@@ -1,14 +1,12 @@
 //! Segments: the unit in which the ledger is stored, appended to, hashed and pruned.
 
 use crate::chain::LedgerChain;
-use crate::codec::{EntryContext, read_entry, write_entry};
+use crate::codec::{EncodingVersion, EntryContext, write_entry};
+use crate::decoder::EntryDecoder;
 use crate::identity::{SegmentHash, sha256};
-use crate::limits::{FULL_SEGMENT_BYTES, MAX_ENTRIES, MAX_SEGMENT_BYTES};
+use crate::limits::{FULL_SEGMENT_BYTES, MAX_SEGMENT_BYTES};
 use crate::record::{EntryPosition, LedgerEntry, truncate};
-use crate::wire::{DecodeError, StringTable, WireReader, WireWriter};
-
-/// Version of the encoding, the first byte of every segment.
-const VERSION: u8 = 1;
+use crate::wire::{DecodeError, StringTable, WireWriter};
 
 /// Place of a segment in the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ impl SegmentHeader {
 
 /// Decodes the entries of a segment.
 pub fn decode_entries(header: &SegmentHeader, data: &[u8]) -> Result<Vec<LedgerEntry>, DecodeError> {
-    SegmentBuilder::resume(*header, data).map(|(_, entries)| entries)
+    EntryDecoder::new(header, data)?.read_all()
 }
 
 /// A segment that is appended to. Its encoding only grows: the bytes before an append are a prefix of those after it.
@@ -61,7 +59,7 @@ pub struct SegmentBuilder {
     header: SegmentHeader,
     data: Vec<u8>,
     table: StringTable,
-    last_time: i64,
+    context: EntryContext,
     entry_count: u32,
     latest_expiry: Option<i64>,
 }
@@ -74,42 +72,33 @@ pub struct SegmentFull;
 impl SegmentBuilder {
     /// Begins a segment without entries.
     pub fn new(header: SegmentHeader) -> SegmentBuilder {
+        SegmentBuilder::with_version(header, EncodingVersion::NEWEST)
+    }
+
+    fn with_version(header: SegmentHeader, version: EncodingVersion) -> SegmentBuilder {
         SegmentBuilder {
             header,
-            data: vec![VERSION],
+            data: vec![version.byte()],
             table: StringTable::default(),
-            last_time: 0,
+            context: EntryContext::new(version, header.sequence),
             entry_count: 0,
             latest_expiry: None,
         }
     }
 
-    /// Decodes a stored segment, to append to it.
+    /// Decodes a stored segment, to append to it. Appends have the version of the segment.
     pub fn resume(
         header: SegmentHeader,
         data: &[u8],
     ) -> Result<(SegmentBuilder, Vec<LedgerEntry>), DecodeError> {
-        if data.len() > MAX_SEGMENT_BYTES {
-            return Err(DecodeError::TooLarge("entries"));
-        }
-        let mut reader = WireReader::new(data);
-        match reader.byte()? {
-            VERSION => {}
-            other => return Err(DecodeError::UnknownVersion(other)),
-        }
-        let mut context = EntryContext { sequence: header.sequence, last_time: 0 };
-        let mut entries = Vec::new();
-        while !reader.is_empty() {
-            if entries.len() == MAX_ENTRIES {
-                return Err(DecodeError::TooLarge("entries"));
-            }
-            entries.push(read_entry(&mut reader, &mut context)?);
-        }
+        let mut decoder = EntryDecoder::new(&header, data)?;
+        let entries = decoder.read_all()?;
+        let (context, table) = decoder.into_parts();
         let builder = SegmentBuilder {
             header,
             data: data.to_vec(),
-            table: reader.into_table(),
-            last_time: context.last_time,
+            table,
+            context,
             entry_count: u32::try_from(entries.len()).map_err(|_| DecodeError::TooLarge("entries"))?,
             latest_expiry: entries.iter().filter_map(LedgerEntry::not_after).max(),
         };
@@ -133,16 +122,15 @@ impl SegmentBuilder {
         if self.is_full() {
             return Err(SegmentFull);
         }
-        let (length, strings) = (self.data.len(), self.table.len());
-        let mut context = EntryContext { sequence: self.header.sequence, last_time: self.last_time };
-        write_entry(&mut WireWriter::new(&mut self.data, &mut self.table), &mut context, entry);
+        let (length, strings, mark) = (self.data.len(), self.table.len(), self.context.mark());
+        write_entry(&mut WireWriter::new(&mut self.data, &mut self.table), &mut self.context, entry);
         if self.data.len() > MAX_SEGMENT_BYTES {
+            self.context.reset(mark);
             self.data.truncate(length);
             self.table.truncate(strings);
             return Err(SegmentFull);
         }
         let position = EntryPosition { sequence: self.header.sequence, index: self.entry_count };
-        self.last_time = context.last_time;
         self.entry_count += 1;
         self.latest_expiry = self.latest_expiry.max(entry.not_after());
         Ok(position)

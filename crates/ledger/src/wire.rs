@@ -31,10 +31,23 @@ pub enum DecodeError {
     TooLarge(&'static str),
 }
 
-/// Strings of a segment in order of their first use.
-#[derive(Clone, Debug, Default)]
+/// Number of a string in the table of its segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StringNumber(u32);
+
+/// Strings of a segment in order of their first use, in one buffer: a segment has hundreds, and most readers need few.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StringTable {
-    strings: Vec<Box<[u8]>>,
+    bytes: Vec<u8>,
+    places: Vec<StringPlace>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StringPlace {
+    start: usize,
+    end: usize,
+    /// Whether the string is UTF-8, which is checked once.
+    is_text: bool,
 }
 
 /// Appends values to a buffer.
@@ -80,10 +93,11 @@ impl<'a> WireWriter<'a> {
     }
 
     /// Writes a string by its number in the table, and adds it to the table if it is new.
-    pub fn string(&mut self, bytes: &[u8]) {
-        if let Some(index) = self.table.strings.iter().position(|known| **known == *bytes) {
+    pub fn string(&mut self, bytes: &[u8]) -> StringNumber {
+        let known = self.table.strings().position(|known| *known == *bytes);
+        if let Some(index) = known {
             self.length(index + 2);
-            return;
+            return StringNumber(u32::try_from(index).unwrap_or(u32::MAX));
         }
         let prefix = self.table.longest_shared(bytes, common_prefix);
         let rest = bytes.get(prefix.map_or(0, |(_, length)| length)..).unwrap_or_default();
@@ -105,11 +119,15 @@ impl<'a> WireWriter<'a> {
             }
             self.bytes(rest.get(..rest.len() - end).unwrap_or_default());
         }
-        self.table.strings.push(bytes.into());
+        self.table.push(bytes)
     }
 
-    pub fn text(&mut self, text: &str) {
-        self.string(text.as_bytes());
+    pub fn text(&mut self, text: &str) -> StringNumber {
+        self.string(text.as_bytes())
+    }
+
+    pub fn table(&self) -> &StringTable {
+        self.table
     }
 
     /// Writes an absent text as an empty one.
@@ -120,17 +138,56 @@ impl<'a> WireWriter<'a> {
 
 impl StringTable {
     pub fn len(&self) -> usize {
-        self.strings.len()
+        self.places.len()
     }
 
     /// Removes the strings that were added since the table had this length.
     pub fn truncate(&mut self, length: usize) {
-        self.strings.truncate(length);
+        self.places.truncate(length);
+        self.bytes.truncate(self.places.last().map_or(0, |last| last.end));
+    }
+
+    /// Adds a string, whether it is there already or not.
+    pub fn push(&mut self, string: &[u8]) -> StringNumber {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(string);
+        self.finish_string(start)
+    }
+
+    /// Adds the string that was written to the end of the buffer from `start` on.
+    fn finish_string(&mut self, start: usize) -> StringNumber {
+        let number = StringNumber(u32::try_from(self.places.len()).unwrap_or(u32::MAX));
+        let string = self.bytes.get(start..).unwrap_or_default();
+        let is_text = std::str::from_utf8(string).is_ok();
+        self.places.push(StringPlace { start, end: self.bytes.len(), is_text });
+        number
+    }
+
+    /// Returns a string; empty if the table has no such number, so numbers of other tables are harmless.
+    pub fn get(&self, number: StringNumber) -> &[u8] {
+        self.place(number).map_or(&[], |place| self.at(place))
+    }
+
+    /// Returns a string that was read as text.
+    pub fn text(&self, number: StringNumber) -> &str {
+        std::str::from_utf8(self.get(number)).unwrap_or_default()
+    }
+
+    fn place(&self, number: StringNumber) -> Option<&StringPlace> {
+        usize::try_from(number.0).ok().and_then(|index| self.places.get(index))
+    }
+
+    fn at(&self, place: &StringPlace) -> &[u8] {
+        self.bytes.get(place.start..place.end).unwrap_or_default()
+    }
+
+    fn strings(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
+        self.places.iter().map(|place| self.at(place))
     }
 
     /// Finds the latest string with the longest shared part; returns its distance from the end and the shared length.
     fn longest_shared(&self, bytes: &[u8], shared: fn(&[u8], &[u8]) -> usize) -> Option<(usize, usize)> {
-        let recent = self.strings.iter().rev().take(SEARCHED).enumerate();
+        let recent = self.strings().rev().take(SEARCHED).enumerate();
         let mut best = None;
         for (distance, known) in recent {
             let length = shared(known, bytes);
@@ -141,9 +198,9 @@ impl StringTable {
         best
     }
 
-    fn at_distance(&self, distance: usize) -> Result<&[u8], DecodeError> {
-        let found = self.strings.len().checked_sub(distance + 1).and_then(|index| self.strings.get(index));
-        found.map(|string| &**string).ok_or(DecodeError::Invalid("string reference"))
+    fn at_distance(&self, distance: usize) -> Result<StringPlace, DecodeError> {
+        let found = self.places.len().checked_sub(distance + 1).and_then(|index| self.places.get(index));
+        found.copied().ok_or(DecodeError::Invalid("string reference"))
     }
 }
 
@@ -226,21 +283,26 @@ impl<'a> WireReader<'a> {
         Ok(first)
     }
 
-    pub fn string(&mut self) -> Result<Box<[u8]>, DecodeError> {
-        let string: Box<[u8]> = match self.number()? {
-            LITERAL => self.bytes(MAX_STRING_BYTES, "string")?.into(),
-            SHARED => self.shared_string()?,
-            number => {
-                let index = usize::try_from(number - 2).ok();
-                let found = index.and_then(|index| self.table.strings.get(index));
-                return found.cloned().ok_or(DecodeError::Invalid("string reference"));
-            }
-        };
-        self.table.strings.push(string.clone());
-        Ok(string)
+    pub fn table(&self) -> &StringTable {
+        &self.table
     }
 
-    fn shared_string(&mut self) -> Result<Box<[u8]>, DecodeError> {
+    pub fn string(&mut self) -> Result<StringNumber, DecodeError> {
+        match self.number()? {
+            LITERAL => {
+                let bytes = self.bytes(MAX_STRING_BYTES, "string")?;
+                Ok(self.table.push(bytes))
+            }
+            SHARED => self.shared_string(),
+            number => {
+                let number = u32::try_from(number - 2).map(StringNumber);
+                let known = number.ok().filter(|number| self.table.place(*number).is_some());
+                known.ok_or(DecodeError::Invalid("string reference"))
+            }
+        }
+    }
+
+    fn shared_string(&mut self) -> Result<StringNumber, DecodeError> {
         let start = self.length(MAX_STRING_BYTES, "string")?;
         let end = self.length(MAX_STRING_BYTES, "string")?;
         let mut distance = |length: usize| match length {
@@ -249,30 +311,39 @@ impl<'a> WireReader<'a> {
         };
         let (source, other) = (distance(start)?, distance(end)?);
         let middle = self.bytes(MAX_STRING_BYTES, "string")?;
-        let invalid = DecodeError::Invalid("string reference");
-        let mut string = Vec::with_capacity(start + middle.len() + end);
-        if let Some(source) = source {
-            string.extend_from_slice(self.table.at_distance(source)?.get(..start).ok_or(invalid.clone())?);
-        }
-        string.extend_from_slice(middle);
-        if let Some(other) = other {
-            let other = self.table.at_distance(other)?;
-            let from = other.len().checked_sub(end).ok_or(invalid.clone())?;
-            string.extend_from_slice(other.get(from..).ok_or(invalid)?);
-        }
-        if string.len() > MAX_STRING_BYTES {
+        if start + middle.len() + end > MAX_STRING_BYTES {
             return Err(DecodeError::TooLarge("string"));
         }
-        Ok(string.into())
+        let invalid = || DecodeError::Invalid("string reference");
+        let prefix = match source {
+            Some(distance) => {
+                let place = self.table.at_distance(distance)?;
+                Some(place.start..place.start + start).filter(|range| range.end <= place.end)
+            }
+            None => Some(0..0),
+        };
+        let suffix = match other {
+            Some(distance) => {
+                let place = self.table.at_distance(distance)?;
+                let from = place.end.checked_sub(end).filter(|from| *from >= place.start);
+                from.map(|from| from..place.end)
+            }
+            None => Some(0..0),
+        };
+        let (prefix, suffix) = (prefix.ok_or_else(invalid)?, suffix.ok_or_else(invalid)?);
+        // Both ranges are within strings of the table, and so within its buffer.
+        let begin = self.table.bytes.len();
+        self.table.bytes.extend_from_within(prefix);
+        self.table.bytes.extend_from_slice(middle);
+        self.table.bytes.extend_from_within(suffix);
+        Ok(self.table.finish_string(begin))
     }
 
-    pub fn text(&mut self) -> Result<String, DecodeError> {
-        String::from_utf8(self.string()?.into_vec()).map_err(|_| DecodeError::Invalid("UTF-8"))
-    }
-
-    /// Reads an empty text as an absent one.
-    pub fn optional_text(&mut self) -> Result<Option<String>, DecodeError> {
-        self.text().map(|text| Some(text).filter(|text| !text.is_empty()))
+    /// Reads a string that must be UTF-8.
+    pub fn text(&mut self) -> Result<StringNumber, DecodeError> {
+        let number = self.string()?;
+        let is_text = self.table.place(number).is_some_and(|place| place.is_text);
+        if is_text { Ok(number) } else { Err(DecodeError::Invalid("UTF-8")) }
     }
 }
 
@@ -314,14 +385,17 @@ mod tests {
         ];
         let (mut out, mut table) = (Vec::new(), StringTable::default());
         let mut writer = WireWriter::new(&mut out, &mut table);
-        strings.iter().for_each(|string| writer.text(string));
+        for string in strings {
+            writer.text(string);
+        }
         let total: usize = strings.iter().map(|string| string.len()).sum();
         assert!(out.len() < total / 2, "{} of {total} bytes", out.len());
         let mut reader = WireReader::new(&out);
         for string in strings {
-            assert_eq!(reader.text().as_deref(), Ok(string));
+            let number = reader.text().unwrap();
+            assert_eq!(reader.table().text(number), string);
         }
         assert!(reader.is_empty());
-        assert_eq!(reader.into_table().strings, table.strings);
+        assert_eq!(reader.into_table(), table);
     }
 }

@@ -1,14 +1,34 @@
 //! Strings by number: each is stored once, without an allocation of its own.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher, RandomState};
 
 /// Finds numbers by the hash of what they stand for. Keys are 32 bits wide, because there are hundreds of thousands;
 /// the caller compares, and the next key is tried if another value has the same.
 #[derive(Clone, Debug, Default)]
 pub struct HashIndex {
-    numbers: HashMap<u32, u32>,
+    numbers: HashMap<u32, u32, BuildHasherDefault<KeySpreader>>,
     state: RandomState,
+}
+
+/// Hasher of keys that are hashes with a random seed already: it only moves their bits to where the map looks first.
+#[derive(Clone, Copy, Debug, Default)]
+struct KeySpreader(u64);
+
+impl Hasher for KeySpreader {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32(u32::from(*byte));
+        }
+    }
+
+    fn write_u32(&mut self, key: u32) {
+        self.0 = (self.0 ^ u64::from(key)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
 }
 
 impl HashIndex {

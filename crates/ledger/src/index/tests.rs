@@ -1,8 +1,10 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::identity::ObjectUid;
+use crate::record::IssuanceRecord;
 use crate::samples::{RecordSource, START};
-use crate::segment::SegmentBuilder;
+use crate::segment::{SegmentBuilder, decode_entries};
 
 const DAY: i64 = 86_400;
 
@@ -10,18 +12,21 @@ const DAY: i64 = 86_400;
 struct TestChain {
     segment: SegmentBuilder,
     segments: Vec<(SegmentHeader, Vec<LedgerEntry>)>,
+    /// Encoded segments before the newest.
+    full: Vec<SegmentBuilder>,
 }
 
 impl TestChain {
     fn new(chain: LedgerChain) -> TestChain {
         let segment = SegmentBuilder::new(SegmentHeader::first(chain));
-        TestChain { segments: vec![(*segment.header(), Vec::new())], segment }
+        TestChain { segments: vec![(*segment.header(), Vec::new())], segment, full: Vec::new() }
     }
 
     fn append(&mut self, entry: LedgerEntry) -> EntryPosition {
         let mut entry = entry;
         let position = self.segment.append(&mut entry).unwrap_or_else(|_| {
-            self.segment = self.segment.successor();
+            let next = self.segment.successor();
+            self.full.push(std::mem::replace(&mut self.segment, next));
             self.segments.push((*self.segment.header(), Vec::new()));
             self.segment.append(&mut entry).unwrap()
         });
@@ -38,6 +43,12 @@ impl TestChain {
         for (header, entries) in &self.segments {
             index.add_segment(header, entries);
         }
+    }
+
+    /// Decodes the segments as a command does that reads all of them.
+    fn summaries(&self) -> Vec<SegmentSummary> {
+        let segments = self.full.iter().chain([&self.segment]);
+        segments.map(|segment| SegmentSummary::decode(segment.header(), segment.data()).unwrap()).collect()
     }
 
     fn index(&self) -> CertificateIndex {
@@ -308,6 +319,82 @@ fn the_order_of_segments_does_not_matter() {
     assert_eq!(describe(&forward), describe(&backward));
     let outstanding = CertificateFilter { outstanding: true, ..CertificateFilter::default() };
     assert_eq!(forward.select(&outstanding, START).count(), 49);
+}
+
+#[test]
+fn summaries_and_entries_give_the_same_index() {
+    let mut source = RecordSource::new();
+    let mut chain = TestChain::new(LedgerChain::Short);
+    let mut records: Vec<IssuanceRecord> = (0..40).map(|number| source.node(number % 2 == 0)).collect();
+    records.extend((0..160).map(|_| source.pod()));
+    let (mut unnamed, mut nameless) = (source.pod(), source.node(true));
+    unnamed.pod.as_mut().unwrap().uid = ObjectUid::Text(String::new());
+    nameless.node = None;
+    nameless.email_addresses = vec!["web@example.com".into()];
+    records.extend([unnamed, nameless]);
+    let renewals: Vec<IssuanceRecord> = records.iter().map(|record| source.renewal(record)).collect();
+    let positions: Vec<EntryPosition> = records
+        .iter()
+        .chain(&renewals)
+        .map(|record| chain.append(LedgerEntry::Issuance(Box::new(record.clone()))))
+        .collect();
+    // Confirmations of a segment are in later ones.
+    for (number, position) in positions.iter().enumerate() {
+        match number % 7 {
+            0 => chain.append(LedgerEntry::Abandoned(*position)),
+            _ => chain.append(LedgerEntry::Issued(*position)),
+        };
+    }
+    chain.append(revocation(&records[3], RevocationReason::KeyCompromise, START));
+    chain.append(LedgerEntry::Pruned { through: 0, hash: crate::SegmentHash::NONE });
+    let describe = |index: &CertificateIndex| {
+        let mut all: Vec<String> = index
+            .certificates()
+            .map(|each| {
+                let names: Vec<&str> = each.names().collect();
+                let newer = each.superseded_by().map(|newer| newer.serial());
+                let times = (each.recorded(), each.not_before(), each.not_after());
+                let issuer = (each.signer(), each.authority(), each.serial(), each.position());
+                format!(
+                    "{issuer:?} {times:?} {:?} {newer:?} {:?} {} {names:?} {:?}",
+                    each.state(),
+                    each.holder(),
+                    each.subject(),
+                    each.revocation()
+                )
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    let expected = describe(&chain.index());
+    let summaries = chain.summaries();
+    assert!(summaries.len() > 1 && expected.len() == 404, "{} in {}", expected.len(), summaries.len());
+    let (mut forward, mut backward) = (CertificateIndex::new(), CertificateIndex::new());
+    summaries.iter().for_each(|segment| forward.add_summary(segment));
+    summaries.iter().rev().chain(&summaries).for_each(|segment| backward.add_summary(segment));
+    assert_eq!((describe(&forward), describe(&backward)), (expected.clone(), expected));
+}
+
+#[test]
+fn what_decodes_as_entries_decodes_as_a_summary() {
+    let mut source = RecordSource::new();
+    let mut segment = SegmentBuilder::new(SegmentHeader::first(LedgerChain::Short));
+    for record in [source.pod(), source.node(true)] {
+        segment.append(&mut LedgerEntry::Issuance(Box::new(record))).unwrap();
+    }
+    let header = *segment.header();
+    for at in 0..segment.data().len() {
+        for bits in [1, 0x10, 0x80] {
+            let mut data = segment.data().to_vec();
+            data[at] ^= bits;
+            let (entries, summary) = (decode_entries(&header, &data), SegmentSummary::decode(&header, &data));
+            let counts = (entries.map(|entries| entries.len()), summary.map(|summary| summary.entries.len()));
+            assert_eq!(counts.0, counts.1, "byte {at}");
+        }
+        let cut = &segment.data()[..at];
+        assert_eq!(decode_entries(&header, cut).err(), SegmentSummary::decode(&header, cut).err());
+    }
 }
 
 #[test]

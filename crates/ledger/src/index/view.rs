@@ -1,9 +1,10 @@
 //! A certificate of the index with its texts.
 
+use super::summary::SEPARATOR;
 use super::{CertificateIndex, CertificateState, CompactRecord, NONE, RecordState, RevocationInfo, usize_of};
 use crate::chain::LedgerChain;
 use crate::identity::{AuthorityId, SerialNumber};
-use crate::record::{EntryPosition, IssuanceRecord, RevocationReason};
+use crate::record::{EntryPosition, RevocationReason};
 
 /// A certificate of an index.
 #[derive(Clone, Copy, Debug)]
@@ -23,18 +24,6 @@ pub struct CertificateHolder<'a> {
     pub pod: &'a str,
     /// Service account of the pod.
     pub service_account: &'a str,
-}
-
-/// Separates alternative names; none contains it, because certificates have no control characters in names.
-const SEPARATOR: char = '\n';
-
-/// Joins all alternative names, each with its type.
-pub fn join_names(record: &IssuanceRecord) -> String {
-    let dns = record.dns_names.iter().map(|name| format!("DNS:{name}"));
-    let ips = record.ip_addresses.iter().map(|address| format!("IP:{address}"));
-    let uris = record.uris.iter().map(|uri| format!("URI:{uri}"));
-    let emails = record.email_addresses.iter().map(|email| format!("email:{email}"));
-    dns.chain(ips).chain(uris).chain(emails).collect::<Vec<_>>().join(&SEPARATOR.to_string())
 }
 
 impl<'a> CertificateView<'a> {
@@ -88,7 +77,11 @@ impl<'a> CertificateView<'a> {
 
     /// Lists the alternative names with their types, such as `DNS:web.default.svc` and `IP:10.0.0.1`.
     pub fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.index.strings.text(self.record.names).split(SEPARATOR).filter(|name| !name.is_empty())
+        self.index
+            .strings
+            .text(self.record.names)
+            .split(char::from(SEPARATOR))
+            .filter(|name| !name.is_empty())
     }
 
     /// Whether this DNS name is in the certificate, compared without case.

@@ -1,5 +1,6 @@
 //! Output for people and for programs. Untrusted text is sanitized before it reaches the terminal.
 
+use std::borrow::Cow;
 use std::io::{BufWriter, Write};
 
 use anyhow::{Context, Result};
@@ -40,12 +41,17 @@ pub fn write_stdout(text: &str) -> Result<()> {
 
 /// Writes lines to standard output as they are generated.
 pub fn write_lines(mut lines: impl Iterator<Item = String>) -> Result<()> {
-    buffered(|stdout| lines.try_for_each(|line| writeln!(stdout, "{line}")))
+    buffered(|stdout| {
+        lines.try_for_each(|mut line| {
+            line.push('\n');
+            stdout.write_all(line.as_bytes())
+        })
+    })
 }
 
 /// Writes a table to standard output row by row, so that a long one is never in memory as text. Calls `rows` twice: first
 /// for the widths of columns.
-pub fn write_table<I: Iterator<Item = Vec<String>>>(rows: impl Fn() -> I) -> Result<()> {
+pub fn write_table<C: AsRef<str>, I: Iterator<Item = Vec<C>>>(rows: impl Fn() -> I) -> Result<()> {
     let mut widths = ColumnWidths::default();
     rows().for_each(|row| widths.add(&row));
     write_lines(rows().map(|row| widths.line(&row)))
@@ -65,6 +71,16 @@ pub fn plain(text: &str) -> String {
 /// Sanitizes an untrusted name; quotes it if it could be mistaken for several words or for
 /// something else.
 pub fn word(text: &str) -> String {
+    sanitize_word(text).into_owned()
+}
+
+/// Sanitizes an untrusted name as [`word`] does, without copying one that needs no change.
+pub fn sanitize_word(text: &str) -> Cow<'_, str> {
+    // Most names, of which a list may have hundreds of thousands.
+    let is_usual = |byte: u8| byte.is_ascii_graphic() && !b",;\"'\\".contains(&byte);
+    if !text.is_empty() && text.bytes().all(is_usual) {
+        return Cow::Borrowed(text);
+    }
     let odd = |c: char| is_invisible(c) || c.is_whitespace() || ",;\"'\\".contains(c);
     if text.is_empty() || text.chars().any(odd) {
         let shown = text.chars().map(|c| match c {
@@ -72,9 +88,9 @@ pub fn word(text: &str) -> String {
             c if is_invisible(c) => c.escape_unicode().to_string(),
             c => c.to_string(),
         });
-        return format!("\"{}\"", shown.collect::<String>());
+        return Cow::Owned(format!("\"{}\"", shown.collect::<String>()));
     }
-    text.to_owned()
+    Cow::Borrowed(text)
 }
 
 /// Joins sanitized names to one list.
@@ -89,28 +105,38 @@ fn is_invisible(c: char) -> bool {
         || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Formats columns as wide as their widest entry, three spaces apart.
-pub fn table(rows: &[Vec<String>]) -> String {
+/// Formats columns as wide as their widest entry, with spaces between them.
+pub fn table<C: AsRef<str>>(rows: &[Vec<C>]) -> String {
     let mut widths = ColumnWidths::default();
     rows.iter().for_each(|row| widths.add(row));
     rows.iter().map(|row| widths.line(row) + "\n").collect()
 }
+
+/// Spaces between columns.
+const COLUMN_GAP: usize = 3;
 
 /// Widths of the columns of a table, in characters.
 #[derive(Default)]
 struct ColumnWidths(Vec<usize>);
 
 impl ColumnWidths {
-    fn add(&mut self, row: &[String]) {
+    fn add<C: AsRef<str>>(&mut self, row: &[C]) {
         self.0.resize(self.0.len().max(row.len()), 0);
         for (width, cell) in self.0.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
+            *width = (*width).max(cell.as_ref().chars().count());
         }
     }
 
-    fn line(&self, row: &[String]) -> String {
-        let cells = row.iter().zip(&self.0).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("   ").trim_end().to_owned()
+    fn line<C: AsRef<str>>(&self, row: &[C]) -> String {
+        let mut line = String::with_capacity(self.0.iter().map(|width| width + COLUMN_GAP).sum());
+        let mut missing = 0;
+        for (cell, width) in row.iter().zip(&self.0) {
+            line.extend(std::iter::repeat_n(' ', missing));
+            line.push_str(cell.as_ref());
+            missing = width.saturating_sub(cell.as_ref().chars().count()) + COLUMN_GAP;
+        }
+        line.truncate(line.trim_end().len());
+        line
     }
 }
 

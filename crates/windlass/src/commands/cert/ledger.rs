@@ -15,7 +15,7 @@ use windlass_api::revocation::{self, CertificateRevocationSpec, CertificateRevoc
 use windlass_api::timestamp;
 use windlass_ledger::{
     CertificateIndex, EntryPosition, IssuanceRecord, LedgerChain, LedgerEntry, RevocationReason,
-    RevocationRecord, SegmentHash, SegmentHeader, StoredSegment, decode_entries,
+    RevocationRecord, SegmentHash, SegmentHeader, SegmentSummary, StoredSegment, decode_entries,
 };
 
 use crate::commands::{api_client, print};
@@ -75,18 +75,12 @@ pub async fn read_contents(client: &Client) -> Result<LedgerContents> {
     let mut index = CertificateIndex::new();
     let decode = |object: &SegmentObject| {
         let stored = parse_segment(object)?;
-        match decode_entries(&stored.header, &stored.data) {
-            Ok(entries) => Ok((stored.header, entries)),
-            Err(error) => Err(format!("segment {} cannot be decoded: {error}", stored.header.name())),
-        }
+        SegmentSummary::decode(&stored.header, &stored.data)
+            .map_err(|error| format!("segment {} cannot be decoded: {error}", stored.header.name()))
     };
     let mut unreadable = Vec::new();
     read_segments(client, decode, |segment| match segment {
-        Ok((header, entries)) => {
-            index.add_segment(&header, &entries);
-            // Frees millions of strings, which would delay the index by a third.
-            drop(tokio::task::spawn_blocking(move || drop(entries)));
-        }
+        Ok(segment) => index.add_summary(&segment),
         Err(error) => unreadable.push(error),
     })
     .await?;

@@ -1,5 +1,7 @@
 //! `windlass cert list`.
 
+use std::borrow::Cow;
+
 use anyhow::Result;
 use serde::Serialize;
 use time::OffsetDateTime;
@@ -9,7 +11,7 @@ use super::ledger;
 use super::view::{self, CertificateSequence};
 use crate::cli::{CertListArgs, NamespacedName, OutputFormat};
 use crate::commands::api_client;
-use crate::commands::print::{self, plain, word, words};
+use crate::commands::print::{self, plain, sanitize_word, words};
 
 #[derive(Serialize)]
 struct CertificateListing<'a> {
@@ -75,34 +77,34 @@ pub fn rows<'a>(
     certificates: &'a [CertificateView<'a>],
     now: i64,
     wide: bool,
-) -> impl Iterator<Item = Vec<String>> + 'a {
+) -> impl Iterator<Item = Vec<Cow<'a, str>>> + 'a {
     let mut head = vec!["SERIAL", "SIGNER", "HOLDER", "STATE", "EXPIRES"];
     if wide {
         head.extend(["AUTHORITY", "NODE", "SERVICEACCOUNT", "SUBJECT", "NAMES", "RECORDED"]);
     }
-    let head = head.into_iter().map(str::to_owned).collect();
+    let head = head.into_iter().map(Cow::Borrowed).collect();
     std::iter::once(head).chain(certificates.iter().map(move |view| row(view, now, wide)))
 }
 
-fn row(view: &CertificateView<'_>, now: i64, wide: bool) -> Vec<String> {
+fn row<'a>(view: &CertificateView<'a>, now: i64, wide: bool) -> Vec<Cow<'a, str>> {
     let mut row = vec![
-        view.serial().to_string(),
-        word(view.signer()),
-        view::holder(view),
-        view::state(view, now).to_owned(),
-        view::format_time(view.not_after()),
+        view.serial().to_string().into(),
+        sanitize_word(view.signer()),
+        view::holder(view).into(),
+        view::state(view, now).into(),
+        view::format_time(view.not_after()).into(),
     ];
     if wide {
-        let or_none = |text: String| if text.is_empty() { "<none>".to_owned() } else { text };
+        let or_none = |text: String| if text.is_empty() { "<none>".into() } else { text.into() };
         let of = view.holder();
-        let name = |text: &str| if text.is_empty() { "<none>".to_owned() } else { word(text) };
+        let name = |text: &'a str| if text.is_empty() { "<none>".into() } else { sanitize_word(text) };
         row.extend([
-            view::authority(view),
+            view::authority(view).into(),
             name(of.node),
             name(of.service_account),
             or_none(plain(view.subject())),
             or_none(words(&view.names().collect::<Vec<_>>())),
-            view::format_time(view.recorded()),
+            view::format_time(view.recorded()).into(),
         ]);
     }
     row

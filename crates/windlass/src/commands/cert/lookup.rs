@@ -87,5 +87,5 @@ impl CertificateQuery {
 fn candidates_text(views: &[CertificateView<'_>], now: i64) -> String {
     // SIGNER, HOLDER, STATE, EXPIRES and AUTHORITY.
     let rows = list::rows(views, now, true).map(|row| row.into_iter().skip(1).take(5).collect());
-    print::table(&rows.collect::<Vec<Vec<String>>>())
+    print::table(&rows.collect::<Vec<Vec<_>>>())
 }

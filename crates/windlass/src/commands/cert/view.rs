@@ -5,7 +5,7 @@ use time::OffsetDateTime;
 use windlass_api::timestamp;
 use windlass_ledger::{CertificateState, CertificateView};
 
-use crate::commands::print::{plain, word, words};
+use crate::commands::print::{plain, sanitize_word, word, words};
 
 /// A certificate as `-o json` prints it, as far as the index knows it.
 #[derive(Debug, Serialize)]
@@ -119,7 +119,7 @@ pub fn certificate_name(view: &CertificateView<'_>) -> String {
 pub fn holder(view: &CertificateView<'_>) -> String {
     let holder = view.holder();
     if !holder.pod.is_empty() {
-        return format!("pod/{}/{}", word(holder.namespace), word(holder.pod));
+        return ["pod/", &sanitize_word(holder.namespace), "/", &sanitize_word(holder.pod)].concat();
     }
     if !holder.node.is_empty() {
         return format!("node/{}", word(holder.node));
