@@ -73,7 +73,7 @@ fn a_certificate_takes_at_most_300_bytes_at_rest() {
         serving = !serving;
         source.node(serving)
     });
-    assert!(pods <= 215 && nodes <= 250, "{pods} bytes per pod, {nodes} per node");
+    assert!(pods <= 205 && nodes <= 215, "{pods} bytes per pod, {nodes} per node");
 }
 
 fn text() -> impl Strategy<Value = String> {

@@ -152,7 +152,7 @@ fn rows_show_holder_and_state() {
             "03 | kubernetes.io/kubelet-serving | node/n1 | Issued | 2027-01-15T17:00:00Z",
         ]
     );
-    let wide: Vec<Vec<String>> = rows(&found, NOW, true).collect();
+    let wide: Vec<Vec<Cow<'_, str>>> = rows(&found, NOW, true).collect();
     let pod = wide.get(5).unwrap();
     assert_eq!(pod.get(6..9).unwrap(), ["n2", "web", "<none>"]);
     assert!(wide.iter().all(|row| row.len() == 11));
