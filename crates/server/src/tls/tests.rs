@@ -20,7 +20,7 @@ fn certificate(
 ) -> windlass_pki::Certificate {
     let leaf = LeafTemplate {
         alt_names: vec![AltName::Dns("localhost".into())],
-        ..leaf_template("jane", &[purpose], one_day(), &key)
+        ..leaf_template("jane", &[purpose], one_day(), key)
     };
     windlass_pki::Certificate::from_der(&CertificateDer::from(issue(ca, &leaf).unwrap())).unwrap()
 }

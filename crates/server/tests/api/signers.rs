@@ -307,6 +307,36 @@ async fn a_revocation_cannot_be_undone_without_the_right_to_sign() {
     }
 }
 
+/// Writing the status of a Signer takes no right to sign, so a forged one must not extend it.
+#[tokio::test]
+async fn an_authority_that_several_signers_list_takes_the_right_for_all_of_them() {
+    for (rules, code) in [
+        (json!([["sign", "example.com/mine"]]), 403),
+        (json!([["sign", "example.com/mine"], ["sign", "example.com/web"]]), 201),
+    ] {
+        let server = TestServer::start().await;
+        for name in ["web", "mine"] {
+            let signer_name = format!("example.com/{name}");
+            let mut stored =
+                server.post(&format!("{GROUP}/signers"), &signer(name, &signer_name)).await.expect(201);
+            stored["status"] = json!({"authorities": [{"id": "0a0b", "state": "Active"}]});
+            server.put(&format!("{GROUP}/signers/{name}/status"), &stored).await.expect(200);
+        }
+        grant(&server, rules).await;
+        let revocation = json!({"metadata": {"name": "0a0b-01"}, "spec": {
+            "signerName": "example.com/mine", "authorityID": "0a0b", "serialNumber": "01",
+            "reason": "superseded", "notAfter": "2999-01-01T00:00:00Z",
+        }});
+        let request = as_alice(&server, Method::POST, &format!("{GROUP}/certificaterevocations"));
+        let answer = request.json(&revocation).send().await;
+        assert_eq!(answer.status.as_u16(), code);
+        if code == 403 {
+            let message = answer.fails(403, "Forbidden");
+            assert!(message.contains("is also used by signerName \"example.com/web\""), "{message}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn the_ledger_only_grows() {
     let server = TestServer::start().await;

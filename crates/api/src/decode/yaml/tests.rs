@@ -308,10 +308,16 @@ fn cve_2019_11254_time_grows_with_length() {
         runs.min().unwrap_or_default()
     };
     for (what, shape) in shapes {
-        let (once, four) = (time(&shape(1 << 15)), time(&shape(1 << 17)));
-        // Four times the text; quadratic time would be sixteen times as long.
-        let bound = once * 9 + std::time::Duration::from_millis(5);
-        assert!(four < bound, "{what}: {once:?}, then {four:?}");
+        // Four times the text; quadratic time would be sixteen times as long, however often it is measured. On a busy
+        // machine a single measurement may be interrupted.
+        let measure = || {
+            let (once, four) = (time(&shape(1 << 15)), time(&shape(1 << 17)));
+            let is_linear = four < once * 9 + std::time::Duration::from_millis(5);
+            (is_linear, once, four)
+        };
+        let (is_linear, once, four) =
+            (0..20).map(|_| measure()).find(|(is_linear, ..)| *is_linear).unwrap_or_else(measure);
+        assert!(is_linear, "{what}: {once:?}, then {four:?}");
     }
 }
 

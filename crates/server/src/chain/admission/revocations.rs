@@ -1,5 +1,7 @@
 //! Who may revoke certificates, and when a revocation may be deleted.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use windlass_api::field::quote;
 use windlass_api::revocation::CERTIFICATE_HOLD;
@@ -51,27 +53,38 @@ fn check_right(call: &RequestContext<'_>, revocation: &Value) -> Result<(), Erro
 }
 
 /// Without this check, whoever may sign for one signer could revoke the certificates of another, or
-/// lock every client out of this server.
+/// lock every client out of this server. The status of a Signer takes no right to sign, so an authority
+/// that several Signers list, by sharing a CA or by a forged status, takes the right for all of them.
 fn check_authority(call: &RequestContext<'_>, revocation: &Value) -> Result<(), Error> {
     let (id, signer_name) = (text(revocation, "/spec/authorityID"), text(revocation, "/spec/signerName"));
     let cache = call.server.caches.for_kind(&SIGNERS_KIND);
     let signers = cache.map(|cache| cache.snapshot("", None, |_| WalkAction::Include).objects);
-    let mut is_claimed = false;
+    let (mut is_own, mut others) = (false, BTreeSet::new());
     for signer in signers.unwrap_or_default() {
         let signer = signer.stored_value();
         if list(&signer, "/status/authorities").iter().any(|authority| text(authority, "/id") == id) {
-            if text(&signer, "/spec/signerName") == signer_name {
-                return Ok(());
+            match text(&signer, "/spec/signerName") {
+                own if own == signer_name => is_own = true,
+                other => drop(others.insert(other.to_owned())),
             }
-            is_claimed = true;
         }
     }
     let clients = call.server.authenticator.client_cas.load();
-    if is_claimed || (clients.has_authority(id) && !is_kubernetes(signer_name)) {
+    let is_of_clients = clients.has_authority(id) && !is_kubernetes(signer_name);
+    if !is_own && (!others.is_empty() || is_of_clients) {
         let why = format!("authority {id} does not belong to signerName {}", quote(signer_name));
         return Err(refusal(call, revocation, why));
     }
-    Ok(())
+    match others.iter().find(|other| !permits(call, SignerAction::Sign, other)) {
+        Some(other) => {
+            let why = format!(
+                "authority {id} is also used by signerName {}, for which the user is not permitted to sign",
+                quote(other)
+            );
+            Err(refusal(call, revocation, why))
+        }
+        None => Ok(()),
+    }
 }
 
 fn check_deletion(call: &RequestContext<'_>, revocation: &Value) -> Result<(), Error> {

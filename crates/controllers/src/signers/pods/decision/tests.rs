@@ -112,6 +112,19 @@ fn leaf(answer: PodRequestDecision) -> (ForeignCertificate, CertificateTimes) {
 }
 
 #[test]
+fn a_certificate_names_the_list_of_its_ca() {
+    let text = "{apiVersion: windlass.dev/v1, kind: Signers, signers: [{name: example.com/pods, \
+                ca: {files: {certificate: ca.crt, key: ca.key}}, pods: {trustDomain: example.com}, \
+                crl: {distributionPoints: ['http://crl.example.com/{authority}.crl']}}]}";
+    let mut signers = SignersConfig::parse(Path::new("signers.yaml"), text).unwrap().signers;
+    let (profile, ca) = (signers.remove(0).pods.unwrap(), usual());
+    let (chain, _) = sign(decide(&request(json!({})), &profile, &world(), &ca, NOW), &ca).unwrap();
+    let leaf = windlass_pki::pem::certificates(chain.as_bytes()).unwrap().remove(0);
+    let url = format!("http://crl.example.com/{}.crl", ca.certificate().authority_id());
+    assert!(leaf.windows(url.len()).any(|part| part == url.as_bytes()), "{url}");
+}
+
+#[test]
 fn a_certificate_names_the_account_and_its_services() {
     let id = "spiffe://example.com/ns/web/sa/frontend";
     let short = ["all.web.svc", "all.web.svc.cluster.local", "web.web.svc"];

@@ -1,8 +1,6 @@
 //! Consumers of a signer's trust anchors: volumes of nodes, and Bundles. Pure functions of the server's
 //! objects.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use windlass_api::ca_rotation::HeldReason;
 use windlass_api::selector::labels::LabelSelector;
@@ -11,7 +9,6 @@ use windlass_node::trust::object::{NodeTrustSource, parse_selector};
 use windlass_node::volume::trust_anchors::{BundleSelector, TrustBundle};
 
 use super::evaluation::PlannedHold;
-use super::snapshot::SourceReads;
 use crate::commands::trust::delivery::{TrustState, overview};
 
 /// Volumes of one node that select the signer's bundles.
@@ -41,8 +38,6 @@ impl PlannedNode {
 pub struct ConsumerSurvey<'a> {
     pub signer: &'a str,
     pub trust: &'a TrustState,
-    /// Reads by node, in the order of the sources of its report.
-    pub reads: &'a BTreeMap<String, Vec<SourceReads>>,
 }
 
 impl ConsumerSurvey<'_> {
@@ -51,10 +46,9 @@ impl ConsumerSurvey<'_> {
         let mut found = Vec::new();
         for (node, report) in &self.trust.reports {
             let mut planned = PlannedNode { node_name: node.clone(), ..PlannedNode::default() };
-            for (index, source) in report.status.sources.iter().enumerate() {
+            for source in &report.status.sources {
                 if let Some(selected) = self.selected(source) {
-                    let reads = self.reads.get(node).and_then(|reads| reads.get(index));
-                    planned.add(source, reads, holds);
+                    planned.add(source, holds);
                     self.check_source(node, source, &selected, holds);
                 }
             }
@@ -151,21 +145,19 @@ impl ConsumerSurvey<'_> {
 }
 
 impl PlannedNode {
-    fn add(&mut self, source: &NodeTrustSource, reads: Option<&SourceReads>, holds: &mut Vec<PlannedHold>) {
+    fn add(&mut self, source: &NodeTrustSource, holds: &mut Vec<PlannedHold>) {
         self.volumes.extend(source.volumes.iter().cloned());
-        self.more_volumes += source.more_volumes;
-        let all = u32::try_from(source.volumes.len()).unwrap_or(u32::MAX).saturating_add(source.more_volumes);
-        let observed = reads.filter(|reads| **reads != SourceReads::default());
-        let Some(reads) = observed else {
-            self.not_observable += all;
-            return;
-        };
-        let not_read = reads.not_read_volumes.iter().filter(|volume| source.volumes.contains(volume));
-        self.not_read.extend(not_read.clone().cloned());
-        self.not_observable += reads.not_observable_volumes.unwrap_or_default();
-        self.read += reads.read_volumes.unwrap_or_default();
-        for volume in not_read {
-            let since = reads.not_read_since.as_ref().map(|since| format!(" at {since}"));
+        // Nodes report these numbers, so they may be of any size.
+        self.more_volumes = self.more_volumes.saturating_add(source.more_volumes);
+        self.not_read.extend(source.not_read_volumes.iter().cloned());
+        self.read = self.read.saturating_add(source.read_volumes);
+        let count = |list: &[String]| u32::try_from(list.len()).unwrap_or(u32::MAX);
+        let all = count(&source.volumes).saturating_add(source.more_volumes);
+        // Agents that do not observe reads report none of them.
+        let observed = source.read_volumes.saturating_add(count(&source.not_read_volumes));
+        self.not_observable = self.not_observable.saturating_add(all.saturating_sub(observed));
+        for volume in &source.not_read_volumes {
+            let since = source.not_read_since.as_ref().map(|since| format!(" at {since}"));
             let message = format!(
                 "has not opened its file since it last changed{}; it may do the same with the new CA",
                 since.unwrap_or_default()

@@ -92,7 +92,7 @@ pub fn evaluate(snapshot: &RotationSnapshot, now: OffsetDateTime) -> RotationPla
             holds.push(PlannedHold::new(HeldReason::ReportsUnavailable, name, error.clone()));
         }
         Ok(trust) => {
-            let survey = ConsumerSurvey { signer: &signer_name, trust, reads: &snapshot.reads };
+            let survey = ConsumerSurvey { signer: &signer_name, trust };
             nodes = survey.nodes(&mut holds);
             bundles = survey.bundles(snapshot.bundles.as_deref().unwrap_or_default());
             let agentless = survey.agentless();

@@ -1,13 +1,10 @@
 //! What a server knows about a signer, its consumers and its certificates.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DynamicObject, ListParams};
 use kube::core::ApiResource;
-use kube::{Api, Client, ResourceExt as _};
-use serde::Deserialize;
+use kube::{Api, Client};
 use windlass_api::trust_bundle::Bundle;
 use windlass_node::trust::object;
 use windlass_runtime::discovery::{ApiKind, CLUSTER_TRUST_BUNDLES, TRUST_MANAGER_BUNDLES};
@@ -26,27 +23,10 @@ pub struct RotationSnapshot {
     pub rotations: Vec<RotationObject>,
     /// ClusterTrustBundles, reports of nodes, and Nodes.
     pub trust: Result<TrustState, String>,
-    /// Reads of volumes by node, in the order of the sources of its report.
-    pub reads: BTreeMap<String, Vec<SourceReads>>,
     /// Bundles of trust-manager; empty if the kind is not served.
     pub bundles: Result<Vec<Bundle>, String>,
     /// All certificates that the ledger has, with their revocations.
     pub ledger: Result<LedgerContents, String>,
-}
-
-/// Which volumes of a source have been read since their files changed, as the node reports it. All fields
-/// are absent if its agent does not observe reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct SourceReads {
-    /// Number of volumes that were read.
-    pub read_volumes: Option<u32>,
-    /// Volumes that were not read, by name.
-    pub not_read_volumes: Vec<String>,
-    /// Since when the first of these has not been read.
-    pub not_read_since: Option<String>,
-    /// Number of volumes whose reads cannot be observed.
-    pub not_observable_volumes: Option<u32>,
 }
 
 /// Reads the state of the server. Fails only if rotations cannot be listed.
@@ -54,15 +34,11 @@ pub async fn fetch(client: &Client, signer: SignerObject) -> Result<RotationSnap
     let rotations = rotations::list(client).await?;
     let (trust, bundles, ledger) =
         tokio::join!(read_trust(client), read_bundles(client), ledger::read_contents(client));
-    let (trust, reads) = match trust {
-        Ok((trust, reads)) => (Ok(trust), reads),
-        Err(error) => (Err(error), BTreeMap::new()),
-    };
     let ledger = ledger.map_err(|error| error.to_string());
-    Ok(RotationSnapshot { signer, rotations, trust, reads, bundles, ledger })
+    Ok(RotationSnapshot { signer, rotations, trust, bundles, ledger })
 }
 
-async fn read_trust(client: &Client) -> Result<(TrustState, BTreeMap<String, Vec<SourceReads>>), String> {
+async fn read_trust(client: &Client) -> Result<TrustState, String> {
     let Some(resource) = find(client, CLUSTER_TRUST_BUNDLES).await? else {
         return Err("the server does not serve ClusterTrustBundles".into());
     };
@@ -75,7 +51,7 @@ async fn read_trust(client: &Client) -> Result<(TrustState, BTreeMap<String, Vec
         ..TrustState::default()
     };
     bundles.iter().map(trust_bundle).for_each(|bundle| trust.set_bundle(bundle));
-    Ok((trust, reports.iter().map(source_reads).collect()))
+    Ok(trust)
 }
 
 async fn read_bundles(client: &Client) -> Result<Vec<Bundle>, String> {
@@ -84,13 +60,6 @@ async fn read_bundles(client: &Client) -> Result<Vec<Bundle>, String> {
     // Bundles that cannot be parsed are reported by their own controller.
     let parse = |object| Bundle::from_value(&serde_json::to_value(object).ok()?).ok();
     Ok(objects.into_iter().filter_map(parse).collect())
-}
-
-/// Reads the part of a report that says which volumes were read.
-pub fn source_reads(report: &DynamicObject) -> (String, Vec<SourceReads>) {
-    let sources = report.data["status"]["sources"].as_array().into_iter().flatten();
-    let reads = sources.map(|source| serde_json::from_value(source.clone()).unwrap_or_default());
-    (report.name_any(), reads.collect())
 }
 
 async fn find(client: &Client, kind: ApiKind) -> Result<Option<ApiResource>, String> {

@@ -75,7 +75,7 @@ fn old_ca(plan: &RotationPlan) -> String {
 }
 
 fn consumers(plan: &RotationPlan) -> String {
-    let volumes: u32 = plan.nodes.iter().map(PlannedNode::volume_count).sum();
+    let volumes = plan.nodes.iter().map(PlannedNode::volume_count).fold(0, u32::saturating_add);
     let (nodes, bundles) = (plan.nodes.len(), plan.bundles.len());
     let volumes = count_text(usize::try_from(volumes).unwrap_or(usize::MAX), "volume");
     let on_nodes = count_text(nodes, "node");

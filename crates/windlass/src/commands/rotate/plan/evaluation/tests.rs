@@ -12,7 +12,6 @@ use windlass_ledger::{
 use windlass_node::volume::trust_anchors::TrustBundle;
 
 use super::super::super::rotations::tests::rotation;
-use super::super::snapshot::source_reads;
 use super::super::text;
 use super::*;
 use crate::commands::cert::ledger::LedgerContents;
@@ -63,13 +62,11 @@ fn source(trust: &TrustState, more: Value) -> Value {
 
 fn snapshot(trust: TrustState, reports: &[(&str, Value)], records: Vec<IssuanceRecord>) -> RotationSnapshot {
     let mut trust = trust;
-    let mut reads = BTreeMap::new();
     for (node, sources) in reports {
         let report = json!({"apiVersion": "windlass.dev/v1alpha1", "kind": "NodeTrust", "metadata": {"name": node},
                             "status": {"volumes": 1, "blocked": 0, "bundles": 1, "sources": sources}});
         let report: DynamicObject = serde_json::from_value(report).unwrap();
         trust.reports.extend([trust_report(&report)]);
-        reads.extend([source_reads(&report)]);
     }
     let mut index = CertificateIndex::new();
     let entries: Vec<LedgerEntry> =
@@ -79,7 +76,6 @@ fn snapshot(trust: TrustState, reports: &[(&str, Value)], records: Vec<IssuanceR
         signer: serde_json::from_value(signer("True")).unwrap(),
         rotations: Vec::new(),
         trust: Ok(trust),
-        reads,
         bundles: Ok(Vec::new()),
         ledger: Ok(LedgerContents { index, revocations: None }),
     }
@@ -185,6 +181,16 @@ fn consumers_that_would_lag_are_named() {
     assert_eq!((n9.volume_count(), n9.not_observable), (3, 3));
     let consequences = text::consequences(&plan);
     assert!(consequences.contains("node/n1/host/b"), "{consequences}");
+}
+
+#[test]
+fn numbers_of_any_size_are_shown() {
+    let trust = trust();
+    let most =
+        source(&trust, json!({"volumes": ["host/a"], "moreVolumes": u32::MAX, "readVolumes": u32::MAX}));
+    let reports = [("n1", json!([most, most])), ("n2", json!([most]))];
+    let plan = evaluate(&snapshot(trust, &reports, Vec::new()), NOW);
+    assert!(text::text(&plan, NOW).contains("4,294,967,295 volumes on 2 nodes"));
 }
 
 #[test]
