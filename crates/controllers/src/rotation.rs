@@ -2,7 +2,8 @@
 //!
 //! - `policy`: what a CARotation asks for; `observation`: what is observed of its signer.
 //! - `phase`: derives phase and next step from the two, a pure function; `consumers`: who has which bundle.
-//! - `authorities`, `trust_bundle`, `reports`: observe Secret slots and CA sources, bundles, and NodeTrusts.
+//! - `authorities`, `trust_bundle`, `reports`, `bundle_targets`: observe Secret slots and CA sources, bundles, NodeTrusts,
+//!   and Bundles of trust-manager.
 //! - `controller`: watches and the work queue; `reconcile`: one step, which `executor` takes; `status`: status of the object, pure.
 //! - `trigger`: when a rotation is created without an operator; `revocation`: leaves of a compromised CA.
 //!
@@ -10,6 +11,7 @@
 //! crash, a second controller or an edit by hand cannot confuse a rotation.
 
 mod authorities;
+mod bundle_targets;
 mod consumers;
 mod controller;
 mod executor;

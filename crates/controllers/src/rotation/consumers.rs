@@ -13,7 +13,7 @@ pub struct LaggingConsumer {
     pub kind: LaggardKind,
     /// Name of the consumer, which also accepts it.
     pub name: String,
-    /// Node of the consumer; empty if it is a signer.
+    /// Node of the consumer; empty if it is a Bundle or a signer.
     pub node: String,
     /// Number of volumes that the name stands for.
     pub volumes: u32,
@@ -113,7 +113,7 @@ fn lagging(
     message: String,
 ) -> LaggingConsumer {
     LaggingConsumer {
-        kind: LaggardKind::Node,
+        kind: consumer.kind,
         name: consumer.name.clone(),
         node: consumer.node.clone(),
         volumes: consumer.volumes,

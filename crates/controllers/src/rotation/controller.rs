@@ -17,12 +17,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_api::ca_rotation::{CaRotationSpec, CaRotationStatus};
 use windlass_runtime::backoff::Backoff;
-use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
+use windlass_runtime::discovery::{CLUSTER_TRUST_BUNDLES, TRUST_MANAGER_BUNDLES};
 use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter};
 use windlass_runtime::watch::{WatchError, WatchErrorKind, watch_metadata, watch_objects};
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::run_workers;
 
+use super::bundle_targets::BundleTargets;
 use crate::ca::CaContext;
 use crate::ledger::Ledger;
 use crate::metrics::{MetricFamilies, ROTATIONS};
@@ -74,9 +75,11 @@ async fn run_signers(settings: Arc<RotationSettings>, list: SignerList) -> Infal
     let bundles = controller.watch_bundles(&queue);
     let cas = controller.watch_cas(&queue);
     let reports = controller.watch_reports(&queue);
+    let targets = controller.watch_targets(&queue);
     let ticks = controller.run_ticks(&queue);
     let reconcile = |signer: String| controller.clone().reconcile(signer);
-    tokio::join!(rotations, bundles, cas, reports, ticks, run_workers(queue.clone(), WORKERS, reconcile)).0
+    let workers = run_workers(queue.clone(), WORKERS, reconcile);
+    tokio::join!(rotations, bundles, cas, reports, targets, ticks, workers).0
 }
 
 /// Reconciles the rotations of all signers.
@@ -93,7 +96,8 @@ pub(super) struct RotationController {
     pub(super) metrics: Arc<MetricFamilies>,
     state: Mutex<ControllerState>,
     reports: Mutex<NodeReports>,
-    /// Signers with a rotation that has not ended. The reports of nodes are watched while there are any.
+    targets: Mutex<BundleTargets>,
+    /// Signers with a rotation that has not ended. NodeTrusts and Bundles are watched while there are any.
     running: watch::Sender<BTreeSet<String>>,
     bundle_resource: tokio::sync::Mutex<Option<ApiResource>>,
     /// Names of CertificateRevocations that are known to exist.
@@ -159,6 +163,7 @@ impl RotationController {
             metrics: metrics.clone(),
             state: Mutex::default(),
             reports: Mutex::default(),
+            targets: Mutex::default(),
             running: watch::Sender::default(),
             bundle_resource: tokio::sync::Mutex::default(),
             revoked: tokio::sync::Mutex::default(),
@@ -171,6 +176,10 @@ impl RotationController {
 
     pub(super) fn reports(&self) -> MutexGuard<'_, NodeReports> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn targets(&self) -> MutexGuard<'_, BundleTargets> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the rotations of a signer, the oldest first; `None` until all are known.
@@ -346,6 +355,29 @@ impl RotationController {
                 _ = running.wait_for(BTreeSet::is_empty) => {}
             }
             *self.reports() = NodeReports::default();
+        }
+    }
+
+    /// Watches Bundles while a rotation runs, if the server has them.
+    async fn watch_targets(&self, queue: &WorkQueue<String>) -> Infallible {
+        let Some(resource) = TRUST_MANAGER_BUNDLES.resources().next() else {
+            return std::future::pending().await;
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let mut running = self.running.subscribe();
+        loop {
+            // It cannot fail: `self` holds the sender.
+            let _ = running.wait_for(|running| !running.is_empty()).await;
+            let take = |event: Result<Event<DynamicObject>, &WatchError>| {
+                self.targets().observe(event, |bundle, signer| self.is_relevant(bundle, signer));
+                self.running.borrow().iter().for_each(|signer| queue.add(signer.clone()));
+            };
+            let plural = &resource.plural;
+            tokio::select! {
+                never = watch_objects(api.clone(), plural, Config::default(), queue.metrics(), take) => match never {},
+                _ = running.wait_for(BTreeSet::is_empty) => {}
+            }
+            *self.targets() = BundleTargets::default();
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use windlass_api::ca_rotation::RotationPhase;
+use windlass_api::ca_rotation::{LaggardKind, RotationPhase};
 
 use super::observation::{
     AuthorityIdentity, AuthorityPosition, AuthorityRole, BundleConsumer, BundleObservation, BundleOwner,
@@ -48,9 +48,11 @@ struct ModelBundle {
     version: u64,
 }
 
-/// A node with one volume whose application reloads its file, now and then.
+/// A node with one volume whose application reloads its file, now and then; or a Bundle, which nobody can exclude, and
+/// whose readers are not observed.
 #[derive(Clone, Debug)]
 struct ModelNode {
+    kind: LaggardKind,
     name: String,
     selects: BundleRole,
     /// Anchors in the file, as reported.
@@ -120,6 +122,15 @@ fn time_at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
 }
 
+impl ModelNode {
+    fn consumer_name(&self) -> String {
+        match self.kind {
+            LaggardKind::BundleTarget => format!("bundle/{}", self.name),
+            LaggardKind::Node | LaggardKind::Signer => format!("node/{}/v", self.name),
+        }
+    }
+}
+
 impl ModelWorld {
     fn new(random: &mut StepRandom) -> ModelWorld {
         let bundle = ModelBundle { anchors: [OLD].into(), tainted: AnchorSet::new(), version: 0 };
@@ -181,7 +192,9 @@ impl ModelWorld {
             .filter(|authority| *authority == self.active || self.outstanding(*authority).next().is_some())
             .all(|authority| written.contains(&authority));
         self.joined += 1;
+        let kind = if random.chance(25) { LaggardKind::BundleTarget } else { LaggardKind::Node };
         self.nodes.push(ModelNode {
+            kind,
             name: format!("n{}", self.joined),
             selects,
             loaded: written.clone(),
@@ -200,6 +213,9 @@ impl ModelWorld {
         if !node.is_stopped && node.written != anchors {
             node.written = anchors;
             node.is_read = false;
+            if node.kind == LaggardKind::BundleTarget {
+                node.loaded.clone_from(&node.written);
+            }
         }
     }
 
@@ -268,11 +284,13 @@ impl ModelWorld {
     fn observe_bundle(&self, role: BundleRole, reports: bool) -> BundleObservation {
         let bundle = self.bundle(role);
         let consumers = self.nodes.iter().filter(|node| node.selects == role).map(|node| BundleConsumer {
-            name: format!("node/{}/v", node.name),
-            node: node.name.clone(),
+            kind: node.kind,
+            name: node.consumer_name(),
+            node: Some(node.name.clone()).filter(|_| node.kind == LaggardKind::Node).unwrap_or_default(),
             volumes: 1,
             proof: match node.written == bundle.anchors {
                 false => ConsumerProof::Stale(String::new()),
+                true if node.kind == LaggardKind::BundleTarget => ConsumerProof::NotObservable,
                 true if node.is_read => ConsumerProof::Read,
                 true => ConsumerProof::NotRead { since: None },
             },
@@ -420,7 +438,9 @@ impl ModelWorld {
     fn disturb(&mut self, at: usize, random: &mut StepRandom) {
         match random.below(4) {
             0 => self.nodes[at].is_stopped = !self.nodes[at].is_stopped,
-            1 if random.chance(20) => drop(self.policy.excluded_nodes.insert(self.nodes[at].name.clone())),
+            1 if random.chance(20) && self.nodes[at].kind == LaggardKind::Node => {
+                self.policy.excluded_nodes.extend([self.nodes[at].name.clone()])
+            }
             2 if random.chance(30) && self.ended.is_none() => self.edit_by_hand(random),
             // A clock that is set back makes leaves valid again.
             3 if self.ended.is_none() && random.chance(30) => {
@@ -473,7 +493,7 @@ impl ModelWorld {
                     && node.written == self.bundle(node.selects).anchors;
                 let is_reported = self.policy.excluded_nodes.contains(&node.name)
                     || is_repaired
-                    || decision.laggards.iter().any(|laggard| laggard.node == node.name);
+                    || decision.laggards.iter().any(|laggard| laggard.name == node.consumer_name());
                 let trusts_written = node.written.contains(&leaf.authority);
                 assert!(
                     trusts_written || is_reported,

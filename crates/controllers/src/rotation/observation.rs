@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use time::OffsetDateTime;
+use windlass_api::ca_rotation::LaggardKind;
 
 /// One of the two authorities of a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -101,14 +102,16 @@ pub struct BundleObservation {
     pub consumers: Option<Vec<BundleConsumer>>,
 }
 
-/// Volumes that select a bundle and are in the same state.
+/// Volumes that select a bundle and are in the same state, or a Bundle that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleConsumer {
-    /// `node/NODE/VOLUME`, or `node/NODE` for several volumes.
+    /// What the consumer is.
+    pub kind: LaggardKind,
+    /// `node/NODE/VOLUME`, `node/NODE` for several volumes, or `bundle/NAME`.
     pub name: String,
-    /// Name of the node.
+    /// Name of the node; empty for a Bundle.
     pub node: String,
-    /// Number of volumes.
+    /// Number of volumes; 1 for a Bundle, whatever the number of its targets.
     pub volumes: u32,
     /// What is proven about them.
     pub proof: ConsumerProof,

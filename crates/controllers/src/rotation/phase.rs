@@ -522,7 +522,7 @@ fn lagging_decision(
 }
 
 fn reports_unavailable(phase: RotationPhase) -> RotationDecision {
-    let message = "the NodeTrusts were not listed, so it is not known which nodes have the trust anchors; check the \
+    let message = "the NodeTrusts or Bundles were not listed, so it is not known who has the trust anchors; check the \
                    permissions of the controllers";
     Outcome::held(phase, HeldReason::ReportsUnavailable, message.to_owned())
 }

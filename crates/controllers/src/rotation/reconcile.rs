@@ -266,7 +266,7 @@ impl RotationController {
         };
         let observe = |role: BundleRole| {
             let bundle = bundles.iter().find(|bundle| bundle.role == role)?;
-            Some(bundle.observe(&self.reports()))
+            Some(bundle.observe(&self.reports(), &self.targets()))
         };
         let since = |wanted: &[RotationPhase]| {
             let step = status.steps.iter().rfind(|step| wanted.contains(&step.phase))?;

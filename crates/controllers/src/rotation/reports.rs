@@ -1,5 +1,6 @@
 //! Consumers of a bundle, according to the NodeTrust reports.
 
+use windlass_api::ca_rotation::LaggardKind;
 use windlass_api::timestamp;
 
 use super::observation::{BundleConsumer, ConsumerProof};
@@ -19,6 +20,7 @@ pub fn list_consumers(reports: &NodeReports, expected: ExpectedBundle<'_>) -> Op
 fn expand_delivery(delivery: ReportedDelivery<'_>, bundle: &str) -> Vec<BundleConsumer> {
     let ReportedDelivery { node, source, is_current } = delivery;
     let all = |volumes: u32, proof: ConsumerProof| BundleConsumer {
+        kind: LaggardKind::Node,
         name: format!("node/{node}"),
         node: node.to_owned(),
         volumes,

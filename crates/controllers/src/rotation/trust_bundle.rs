@@ -11,6 +11,7 @@ use time::OffsetDateTime;
 use windlass_api::timestamp;
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 
+use super::bundle_targets::BundleTargets;
 use super::observation::{BundleObservation, BundleOwner, BundleRole};
 use super::reports;
 use crate::limits::MAX_ANCHORS;
@@ -82,7 +83,7 @@ impl SignerBundle {
     }
 
     /// Observes the bundle with its consumers.
-    pub fn observe(&self, reports: &NodeReports) -> BundleObservation {
+    pub fn observe(&self, reports: &NodeReports, targets: &BundleTargets) -> BundleObservation {
         let anchors = self.anchors();
         let labels = self.object.as_ref().map(|object| object.labels().clone()).unwrap_or_default();
         let expected = ExpectedBundle {
@@ -91,12 +92,15 @@ impl SignerBundle {
             labels: &labels,
             digest: &digest(&anchors),
         };
+        let volumes = reports::list_consumers(reports, expected);
         BundleObservation {
             name: self.name.clone(),
             owner: self.owner(),
             anchors: anchors.iter().map(TrustAnchor::fingerprint).collect(),
             tainted: self.tainted(),
-            consumers: reports::list_consumers(reports, expected),
+            consumers: volumes
+                .zip(targets.list_consumers(expected))
+                .map(|(some, others)| [some, others].concat()),
         }
     }
 

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use time::macros::datetime;
+use windlass_api::ca_rotation::LaggardKind;
 
 use super::super::observation::{BundleConsumer, ConsumerProof, DependentSigners, LeafObservation};
 use super::*;
@@ -21,8 +22,11 @@ fn switched() -> AuthorityPosition {
 }
 
 fn consumer(name: &str, proof: ConsumerProof) -> BundleConsumer {
-    let node = name.split('/').nth(1).unwrap().to_owned();
-    BundleConsumer { name: name.to_owned(), node, volumes: 1, proof }
+    let (kind, node) = match name.split_once('/').unwrap() {
+        ("bundle", _) => (LaggardKind::BundleTarget, String::new()),
+        (_, volume) => (LaggardKind::Node, volume.split('/').next().unwrap().to_owned()),
+    };
+    BundleConsumer { kind, name: name.to_owned(), node, volumes: 1, proof }
 }
 
 fn bundle(anchors: &[&str], consumers: Vec<BundleConsumer>) -> BundleObservation {
@@ -207,6 +211,36 @@ fn operators_change_what_is_waited_for() {
     for (number, (policy, main, action, reason)) in table.into_iter().enumerate() {
         let (_, found, held) = summary(&policy, &observation(prepared(), main));
         assert_eq!((found, held), (action, reason), "case {number}");
+    }
+}
+
+#[test]
+fn bundles_hold_a_rotation_until_their_targets_are_written() {
+    let targets = |proof: ConsumerProof| vec![consumer("bundle/web", proof)];
+    let stale = || targets(ConsumerProof::Stale("not synced".to_owned()));
+    let written = || targets(ConsumerProof::NotObservable);
+    let policy = RotationPolicy {
+        accepted_consumers: ["bundle/web".to_owned()].into(),
+        excluded_nodes: ["web".to_owned()].into(),
+        ..RotationPolicy::default()
+    };
+    let both = ["old", "new"];
+    let table = [
+        (observation(prepared(), bundle(&both, stale())), Some(LaggardReason::NotWritten)),
+        (observation(prepared(), bundle(&both, written())), None),
+        (observation(switched(), bundle(&["new"], stale())), Some(LaggardReason::StillPresent)),
+        (observation(switched(), bundle(&["new"], written())), None),
+    ];
+    for (number, (observed, reason)) in table.into_iter().enumerate() {
+        let decision = derive(&policy, &observed, NOW);
+        let laggards: Vec<_> =
+            decision.laggards.iter().map(|each| (each.kind, each.name.as_str(), each.reason)).collect();
+        let wanted = reason.map(|reason| (LaggardKind::BundleTarget, "bundle/web", reason));
+        assert_eq!(laggards, wanted.into_iter().collect::<Vec<_>>(), "case {number}");
+        assert_eq!(decision.hold.is_some(), reason.is_some(), "case {number}");
+        let counts = decision.consumers;
+        let written = u32::from(reason.is_none());
+        assert_eq!((counts.total, counts.written, counts.not_observable), (1, written, written));
     }
 }
 

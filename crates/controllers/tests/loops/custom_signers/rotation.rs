@@ -1,6 +1,8 @@
 //! Tests of CARotations: which steps are taken, what holds them, and that crashes, rollbacks and second controllers lead
 //! to the same end.
 
+mod bundles;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{DynamicObject, PostParams};
