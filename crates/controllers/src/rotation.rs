@@ -1,7 +1,8 @@
 //! Rotation of the CAs of custom signers, with proof that consumers have the trust anchors.
 //!
 //! - `policy`: what a CARotation asks for; `observation`: what is observed of its signer.
-//! - `phase`: derives phase and next step from the two, a pure function; `consumers`: who has which bundle.
+//! - `phase`: derives phase and next step from the two, a pure function; `consumers`: who has which bundle;
+//!   `delivery_history`: who had it.
 //! - `authorities`, `trust_bundle`, `reports`, `bundle_targets`: observe Secret slots and CA sources, bundles, NodeTrusts,
 //!   and Bundles of trust-manager.
 //! - `controller`: watches and the work queue; `reconcile`: one step, which `executor` takes; `status`: status of the object, pure.
@@ -14,6 +15,7 @@ mod authorities;
 mod bundle_targets;
 mod consumers;
 mod controller;
+mod delivery_history;
 mod executor;
 mod metrics;
 #[cfg(test)]

@@ -72,6 +72,7 @@ impl BundleTargets {
             node: String::new(),
             volumes: 1,
             proof: report.prove(expected),
+            failure: None,
         });
         self.is_known.then(|| consumers.collect())
     }

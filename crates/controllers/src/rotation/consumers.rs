@@ -80,6 +80,15 @@ pub fn unread(policy: &RotationPolicy, bundle: &BundleObservation) -> Option<Vec
     Some(lagging.collect())
 }
 
+/// Lists the consumers of a bundle that have failed; none if they are not known.
+pub fn failed(policy: &RotationPolicy, bundle: &BundleObservation) -> Vec<LaggingConsumer> {
+    let failed = waited_for(policy, bundle).into_iter().flatten().filter_map(|consumer| {
+        let message = consumer.failure.clone()?;
+        Some(lagging(consumer, LaggardReason::NotWritten, None, message))
+    });
+    failed.collect()
+}
+
 /// Describes a signer whose leaves depend on an anchor that is to be removed.
 pub fn dependent_signer(name: &str) -> LaggingConsumer {
     LaggingConsumer {

@@ -24,6 +24,9 @@ use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::run_workers;
 
 use super::bundle_targets::BundleTargets;
+use super::delivery_history::DeliveryHistory;
+use super::observation::BundleObservation;
+use super::trust_bundle::SignerBundle;
 use crate::ca::CaContext;
 use crate::ledger::Ledger;
 use crate::metrics::{MetricFamilies, ROTATIONS};
@@ -97,6 +100,8 @@ pub(super) struct RotationController {
     state: Mutex<ControllerState>,
     reports: Mutex<NodeReports>,
     targets: Mutex<BundleTargets>,
+    /// Who has had the present content of the bundles, by their names.
+    histories: Mutex<BTreeMap<String, DeliveryHistory>>,
     /// Signers with a rotation that has not ended. NodeTrusts and Bundles are watched while there are any.
     running: watch::Sender<BTreeSet<String>>,
     bundle_resource: tokio::sync::Mutex<Option<ApiResource>>,
@@ -164,6 +169,7 @@ impl RotationController {
             state: Mutex::default(),
             reports: Mutex::default(),
             targets: Mutex::default(),
+            histories: Mutex::default(),
             running: watch::Sender::default(),
             bundle_resource: tokio::sync::Mutex::default(),
             revoked: tokio::sync::Mutex::default(),
@@ -178,7 +184,14 @@ impl RotationController {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn targets(&self) -> MutexGuard<'_, BundleTargets> {
+    /// Observes a bundle, and remembers who has had its content.
+    pub(super) fn observe_bundle(&self, bundle: &SignerBundle) -> BundleObservation {
+        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = histories.entry(bundle.name.clone()).or_default();
+        bundle.observe(&self.reports(), &self.targets(), history)
+    }
+
+    fn targets(&self) -> MutexGuard<'_, BundleTargets> {
         self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -61,6 +61,8 @@ struct ModelNode {
     loaded: AnchorSet,
     is_read: bool,
     is_stopped: bool,
+    /// Whether the node reports an error of the volume.
+    is_failed: bool,
     /// Whether the application may have loaded what somebody had edited by hand, or what a clock that was set back has
     /// made insufficient: it has to read again, which is not waited for after the switch.
     is_tampered: bool,
@@ -202,6 +204,7 @@ impl ModelWorld {
             written,
             is_read: true,
             is_stopped: false,
+            is_failed: false,
         });
     }
 
@@ -288,6 +291,7 @@ impl ModelWorld {
             name: node.consumer_name(),
             node: Some(node.name.clone()).filter(|_| node.kind == LaggardKind::Node).unwrap_or_default(),
             volumes: 1,
+            failure: node.is_failed.then(String::new),
             proof: match node.written == bundle.anchors {
                 false => ConsumerProof::Stale(String::new()),
                 true if node.kind == LaggardKind::BundleTarget => ConsumerProof::NotObservable,
@@ -359,6 +363,7 @@ impl ModelWorld {
                     assert!(*stays || self.active != authority, "removal of the active anchor");
                 }
             }
+            RotationAction::RollBack(_) => assert!(!self.main.anchors.contains(&NEW), "others are affected"),
             RotationAction::Prepare | RotationAction::Withdraw | RotationAction::Discard => {}
         }
     }
@@ -370,6 +375,7 @@ impl ModelWorld {
                 self.canary.as_ref().is_some_and(|canary| canary.version == delayed.canary)
             }
             RotationAction::WriteBundle { bundle: BundleRole::Main, .. } => self.main.version == delayed.main,
+            RotationAction::RollBack(_) => true,
             _ => self.secret_version == delayed.secret,
         };
         if !is_current {
@@ -389,6 +395,7 @@ impl ModelWorld {
                 bundle.version += 1;
                 return;
             }
+            RotationAction::RollBack(_) => return self.policy.rollback = true,
             RotationAction::Prepare => self.next = Some(NEW),
             RotationAction::Switch(AuthorityRole::New) => {
                 (self.active, self.next, self.previous) = (NEW, None, Some(OLD));
@@ -436,7 +443,8 @@ impl ModelWorld {
     }
 
     fn disturb(&mut self, at: usize, random: &mut StepRandom) {
-        match random.below(4) {
+        match random.below(5) {
+            4 => self.nodes[at].is_failed = !self.nodes[at].is_failed,
             0 => self.nodes[at].is_stopped = !self.nodes[at].is_stopped,
             1 if random.chance(20) && self.nodes[at].kind == LaggardKind::Node => {
                 self.policy.excluded_nodes.extend([self.nodes[at].name.clone()])
@@ -512,7 +520,7 @@ impl ModelWorld {
     /// Lets everybody work until the rotation ends.
     fn heal(&mut self) {
         self.policy.paused = false;
-        self.nodes.iter_mut().for_each(|node| node.is_stopped = false);
+        self.nodes.iter_mut().for_each(|node| (node.is_stopped, node.is_failed) = (false, false));
         (self.is_ledger_read, self.are_reports_read) = (true, true);
         self.delayed.clear();
         for _ in 0..1_000 {

@@ -115,6 +115,8 @@ pub struct BundleConsumer {
     pub volumes: u32,
     /// What is proven about them.
     pub proof: ConsumerProof,
+    /// Why it counts as a failure of the canary: its node reports an error, or it has lost the content.
+    pub failure: Option<String>,
 }
 
 /// What is proven about a consumer of a bundle.

@@ -266,7 +266,7 @@ impl RotationController {
         };
         let observe = |role: BundleRole| {
             let bundle = bundles.iter().find(|bundle| bundle.role == role)?;
-            Some(bundle.observe(&self.reports(), &self.targets()))
+            Some(self.observe_bundle(bundle))
         };
         let since = |wanted: &[RotationPhase]| {
             let step = status.steps.iter().rfind(|step| wanted.contains(&step.phase))?;
@@ -390,7 +390,9 @@ impl RotationController {
         let before = rotation.status.clone();
         let status = status::compute(&before, decision, facts, now);
         self.metrics.rotations.set(&rotation.spec.signer_name, &status);
+        let is_rolled_back = matches!(decision.action, Some(RotationAction::RollBack(_)));
         if !status::is_urgent(&before, &status)
+            && !is_rolled_back
             && !self.may_write(&rotation.uid(), &rotation.spec.signer_name)
         {
             return Ok(Some(rotation));

@@ -8,11 +8,13 @@ use kube::core::ApiResource;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use windlass_api::ca_rotation::LaggardKind;
 use windlass_api::timestamp;
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 
 use super::bundle_targets::BundleTargets;
-use super::observation::{BundleObservation, BundleOwner, BundleRole};
+use super::delivery_history::DeliveryHistory;
+use super::observation::{BundleObservation, BundleOwner, BundleRole, ConsumerProof};
 use super::reports;
 use crate::limits::MAX_ANCHORS;
 use crate::publisher::anchors::{
@@ -83,24 +85,33 @@ impl SignerBundle {
     }
 
     /// Observes the bundle with its consumers.
-    pub fn observe(&self, reports: &NodeReports, targets: &BundleTargets) -> BundleObservation {
+    pub fn observe(
+        &self,
+        reports: &NodeReports,
+        targets: &BundleTargets,
+        history: &mut DeliveryHistory,
+    ) -> BundleObservation {
         let anchors = self.anchors();
         let labels = self.object.as_ref().map(|object| object.labels().clone()).unwrap_or_default();
-        let expected = ExpectedBundle {
-            bundle: &self.name,
-            signer: &self.signer,
-            labels: &labels,
-            digest: &digest(&anchors),
-        };
+        let digest = digest(&anchors);
+        let expected =
+            ExpectedBundle { bundle: &self.name, signer: &self.signer, labels: &labels, digest: &digest };
         let volumes = reports::list_consumers(reports, expected);
+        let mut consumers =
+            volumes.zip(targets.list_consumers(expected)).map(|(some, others)| [some, others].concat());
+        if let Some(consumers) = &mut consumers {
+            let mut current = reports::list_current(reports, expected);
+            let synced = consumers.iter().filter(|each| each.kind == LaggardKind::BundleTarget);
+            let synced = synced.filter(|each| each.proof == ConsumerProof::NotObservable);
+            current.extend(synced.map(|each| each.name.clone()));
+            history.update(&digest, current, consumers);
+        }
         BundleObservation {
             name: self.name.clone(),
             owner: self.owner(),
             anchors: anchors.iter().map(TrustAnchor::fingerprint).collect(),
             tainted: self.tainted(),
-            consumers: volumes
-                .zip(targets.list_consumers(expected))
-                .map(|(some, others)| [some, others].concat()),
+            consumers,
         }
     }
 

@@ -26,7 +26,7 @@ fn consumer(name: &str, proof: ConsumerProof) -> BundleConsumer {
         ("bundle", _) => (LaggardKind::BundleTarget, String::new()),
         (_, volume) => (LaggardKind::Node, volume.split('/').next().unwrap().to_owned()),
     };
-    BundleConsumer { kind, name: name.to_owned(), node, volumes: 1, proof }
+    BundleConsumer { kind, name: name.to_owned(), node, volumes: 1, proof, failure: None }
 }
 
 fn bundle(anchors: &[&str], consumers: Vec<BundleConsumer>) -> BundleObservation {
@@ -361,6 +361,55 @@ fn the_canary_bundle_changes_first() {
     let short = RotationPolicy { soak_time: Duration::from_secs(60), ..RotationPolicy::default() };
     let soaked = with_canary(prepared(), bundle(&both, read()), bundle(&["old"], read()));
     assert_eq!(summary(&short, &soaked), (RotationPhase::Publishing, write(true, true, None), ""));
+}
+
+#[test]
+fn a_canary_that_fails_is_rolled_back_before_the_other_bundle_changes() {
+    let failed = |volumes| BundleConsumer {
+        failure: Some("disk full".to_owned()),
+        volumes,
+        ..consumer("node/n1/v", ConsumerProof::Stale(String::new()))
+    };
+    let observed = |volumes, main: &[&str]| RotationObservation {
+        canary: Some(bundle(&["old", "new"], vec![failed(volumes)])),
+        canary_since: Some(NOW),
+        ..observation(prepared(), bundle(main, vec![]))
+    };
+    let default = RotationPolicy::default;
+    let tolerant = || RotationPolicy { max_canary_failures: 1, ..default() };
+    let table = [
+        (default(), observed(1, &["old"]), true),
+        (tolerant(), observed(1, &["old"]), false),
+        (tolerant(), observed(2, &["old"]), true),
+        (
+            RotationPolicy { excluded_nodes: ["n1".to_owned()].into(), ..default() },
+            observed(1, &["old"]),
+            false,
+        ),
+        (RotationPolicy { compromised: true, ..default() }, observed(1, &["old"]), false),
+        (RotationPolicy { paused: true, ..default() }, observed(1, &["old"]), false),
+        // The soak time is over, so others may depend on the new anchor.
+        (default(), observed(1, &["old", "new"]), false),
+    ];
+    for (number, (policy, observed, wanted)) in table.into_iter().enumerate() {
+        let decision = derive(&policy, &observed, NOW);
+        let reason = match decision.action {
+            Some(RotationAction::RollBack(reason)) => Some(reason),
+            _ => None,
+        };
+        assert_eq!(reason.is_some(), wanted, "case {number}");
+        assert!(reason.is_none_or(|reason| reason.ends_with("node/n1/v: disk full")));
+    }
+    // A consumer that lags does not hold the rollback: it had the old anchor from the beginning.
+    let withdrawn =
+        AuthorityPosition::Prepared { old: identity("old"), new: identity("new"), is_withdrawn: true };
+    let canary = tainted(bundle(&["old", "new"], vec![failed(1)]), "id-new");
+    let main = tainted(bundle(&["old"], vec![]), "id-new");
+    let back = RotationPolicy { rollback: true, ..default() };
+    let observed = RotationObservation { canary: Some(canary), ..observation(withdrawn, main) };
+    let removal =
+        RotationAction::WriteBundle { bundle: BundleRole::Canary, old: true, new: false, taint: None };
+    assert_eq!(summary(&back, &observed), (RotationPhase::RollingBack, Some(removal), ""));
 }
 
 #[test]

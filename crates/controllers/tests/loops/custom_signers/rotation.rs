@@ -2,6 +2,7 @@
 //! to the same end.
 
 mod bundles;
+mod canary;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -467,32 +468,6 @@ async fn a_ca_that_expires_soon_is_rotated() {
     assert_eq!(certificate(&fixture.secret().await, "tls.crt").der(), old.der(), "the old CA signs");
     assert_eq!(fixture.complete(&found[0].name_any(), &["n1"]).await, "Completed");
     assert!(certificate(&fixture.secret().await, "tls.crt").der() != old.der());
-    fixture.site.world.shut_down().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn the_canary_bundle_gets_and_loses_anchors_first() {
-    let fixture = RotationFixture::start("{canary: {labels: {trial: 'true'}}}").await;
-    fixture.site.wait_until_anchored(CANARY, 1).await;
-    fixture.deliver("trial", CANARY).await;
-    fixture.deliver("n1", MAIN).await;
-    fixture.create("rotation", json!({"canary": {"soakTime": "1h"}})).await;
-    fixture.wait_until_held("rotation", "PublishingCanary", "ConsumersLagging").await;
-    let canary = fixture.site.wait_until_anchored(CANARY, 2).await;
-    assert_eq!(canary.labels()["trial"], "true");
-    fixture.deliver("trial", CANARY).await;
-    fixture.wait_until_held("rotation", "PublishingCanary", "CanarySoaking").await;
-    fixture.site.wait_until_anchored(MAIN, 1).await;
-    *fixture.site.now.lock().unwrap() += HOUR;
-    fixture.wait_until_held("rotation", "WaitingForTrust", "ConsumersLagging").await;
-    fixture.deliver("n1", MAIN).await;
-    fixture.wait_until_held("rotation", "Retiring", "ConsumersLagging").await;
-    fixture.site.wait_until_anchored(CANARY, 1).await;
-    fixture.site.wait_until_anchored(MAIN, 2).await;
-    fixture.deliver("trial", CANARY).await;
-    fixture.site.wait_until_anchored(MAIN, 1).await;
-    fixture.deliver("n1", MAIN).await;
-    fixture.wait_for_phase("rotation", "Completed").await;
     fixture.site.world.shut_down().await;
 }
 
