@@ -6,7 +6,8 @@
 //! - `authorities`, `trust_bundle`, `reports`, `bundle_targets`: observe Secret slots and CA sources, bundles, NodeTrusts,
 //!   and Bundles of trust-manager.
 //! - `controller`: watches and the work queue; `reconcile`: one step, which `executor` takes; `status`: status of the object, pure.
-//! - `trigger`: when a rotation is created without an operator; `revocation`: leaves of a compromised CA.
+//! - `trigger`: when a rotation is created without an operator; `revocation`: leaves of a compromised CA;
+//!   `key_disposal`: keys that nobody needs.
 //!
 //! The phase is never stored as a decision: it is derived from Secrets, bundles, reports and the ledger each time. So a
 //! crash, a second controller or an edit by hand cannot confuse a rotation.
@@ -17,6 +18,7 @@ mod consumers;
 mod controller;
 mod delivery_history;
 mod executor;
+mod key_disposal;
 mod metrics;
 #[cfg(test)]
 mod model;

@@ -3,6 +3,7 @@
 
 mod bundles;
 mod canary;
+mod deletion;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
