@@ -4,6 +4,8 @@
 mod bundles;
 mod canary;
 mod deletion;
+mod lifetimes;
+mod sources;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
