@@ -35,11 +35,11 @@ pub fn count(policy: &RotationPolicy, observed: &RotationObservation) -> CaRotat
             counts.excluded += volumes;
             continue;
         }
-        if !matches!(consumer.proof, ConsumerProof::Stale(_)) {
+        if !matches!(consumer.proof, ConsumerProof::Stale(_) | ConsumerProof::NotReported) {
             counts.written += volumes;
         }
         match consumer.proof {
-            ConsumerProof::Stale(_) => {}
+            ConsumerProof::Stale(_) | ConsumerProof::NotReported => {}
             ConsumerProof::NotRead { .. } if is_accepted(policy, consumer) => counts.accepted += volumes,
             ConsumerProof::NotRead { .. } => counts.not_read += volumes,
             ConsumerProof::NotObservable => counts.not_observable += volumes,
@@ -58,6 +58,11 @@ pub fn stale(
     let waited_for = waited_for(policy, bundle)?;
     let lagging = waited_for.filter_map(|consumer| match &consumer.proof {
         ConsumerProof::Stale(message) => Some(lagging(consumer, reason, None, message.clone())),
+        ConsumerProof::NotReported => {
+            let message = "the agent of the node has not reported, so its consumers are not known; restore it, or exclude \
+                           the node if it is gone for good";
+            Some(lagging(consumer, LaggardReason::NotReporting, None, message.to_owned()))
+        }
         ConsumerProof::NotRead { .. } | ConsumerProof::NotObservable | ConsumerProof::Read => None,
     });
     Some(lagging.collect())

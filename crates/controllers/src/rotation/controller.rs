@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{Config, Event};
@@ -23,9 +24,10 @@ use windlass_runtime::watch::{WatchError, WatchErrorKind, watch_metadata, watch_
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::run_workers;
 
+use super::agent_nodes::AgentNodes;
 use super::bundle_targets::BundleTargets;
 use super::delivery_history::DeliveryHistory;
-use super::observation::BundleObservation;
+use super::observation::{BundleObservation, BundleRole};
 use super::trust_bundle::SignerBundle;
 use crate::ca::CaContext;
 use crate::ledger::Ledger;
@@ -79,10 +81,11 @@ async fn run_signers(settings: Arc<RotationSettings>, list: SignerList) -> Infal
     let cas = controller.watch_cas(&queue);
     let reports = controller.watch_reports(&queue);
     let targets = controller.watch_targets(&queue);
+    let nodes = controller.watch_nodes(&queue);
     let ticks = controller.run_ticks(&queue);
     let reconcile = |signer: String| controller.clone().reconcile(signer);
     let workers = run_workers(queue.clone(), WORKERS, reconcile);
-    tokio::join!(rotations, bundles, cas, reports, targets, ticks, workers).0
+    tokio::join!(rotations, bundles, cas, reports, targets, nodes, ticks, workers).0
 }
 
 /// Reconciles the rotations of all signers.
@@ -100,6 +103,7 @@ pub(super) struct RotationController {
     state: Mutex<ControllerState>,
     reports: Mutex<NodeReports>,
     targets: Mutex<BundleTargets>,
+    nodes: Mutex<AgentNodes>,
     /// Who has had the present content of the bundles, by their names.
     histories: Mutex<BTreeMap<String, DeliveryHistory>>,
     /// Signers with a rotation that has not ended. NodeTrusts and Bundles are watched while there are any.
@@ -169,6 +173,7 @@ impl RotationController {
             state: Mutex::default(),
             reports: Mutex::default(),
             targets: Mutex::default(),
+            nodes: Mutex::default(),
             histories: Mutex::default(),
             running: watch::Sender::default(),
             bundle_resource: tokio::sync::Mutex::default(),
@@ -184,11 +189,22 @@ impl RotationController {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn nodes(&self) -> MutexGuard<'_, AgentNodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Observes a bundle, and remembers who has had its content.
     pub(super) fn observe_bundle(&self, bundle: &SignerBundle) -> BundleObservation {
         let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
         let history = histories.entry(bundle.name.clone()).or_default();
-        bundle.observe(&self.reports(), &self.targets(), history)
+        let reports = self.reports();
+        let mut observed = bundle.observe(&reports, &self.targets(), history);
+        // They may have consumers of either bundle; once is enough.
+        if bundle.role == BundleRole::Main {
+            let silent = self.nodes().list_silent(&reports);
+            observed.consumers = observed.consumers.zip(silent).map(|(some, others)| [some, others].concat());
+        }
+        observed
     }
 
     fn targets(&self) -> MutexGuard<'_, BundleTargets> {
@@ -391,6 +407,26 @@ impl RotationController {
                 _ = running.wait_for(BTreeSet::is_empty) => {}
             }
             *self.targets() = BundleTargets::default();
+        }
+    }
+
+    /// Watches the nodes of agents while a rotation runs.
+    async fn watch_nodes(&self, queue: &WorkQueue<String>) -> Infallible {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let mut running = self.running.subscribe();
+        loop {
+            // It cannot fail: `self` holds the sender.
+            let _ = running.wait_for(|running| !running.is_empty()).await;
+            let take = |event: Result<Event<Node>, &WatchError>| {
+                if self.nodes().observe(event) {
+                    self.running.borrow().iter().for_each(|signer| queue.add(signer.clone()));
+                }
+            };
+            tokio::select! {
+                never = watch_objects(api.clone(), "nodes", Config::default(), queue.metrics(), take) => match never {},
+                _ = running.wait_for(BTreeSet::is_empty) => {}
+            }
+            *self.nodes() = AgentNodes::default();
         }
     }
 

@@ -124,6 +124,8 @@ pub struct BundleConsumer {
 pub enum ConsumerProof {
     /// Its files do not have the present content of the bundle; the text says what they have.
     Stale(String),
+    /// The node does not report, so its consumers are not known.
+    NotReported,
     /// Its files have the bundle, and the application has not opened them since they changed.
     NotRead {
         /// When the files changed, if that is known.

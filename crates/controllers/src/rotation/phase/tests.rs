@@ -364,6 +364,21 @@ fn the_canary_bundle_changes_first() {
 }
 
 #[test]
+fn a_node_that_does_not_report_is_unknown() {
+    let silent = || consumer("node/n1", ConsumerProof::NotReported);
+    let both = bundle(&["old", "new"], vec![silent()]);
+    let decision = derive(&RotationPolicy::default(), &observation(prepared(), both.clone()), NOW);
+    assert_eq!((decision.phase, decision.action), (RotationPhase::WaitingForTrust, None));
+    let laggard = &decision.laggards[0];
+    assert_eq!((laggard.name.as_str(), laggard.reason), ("node/n1", LaggardReason::NotReporting));
+    let gone = RotationPolicy { excluded_nodes: ["n1".to_owned()].into(), ..RotationPolicy::default() };
+    let switch = Some(RotationAction::Switch(AuthorityRole::New));
+    assert_eq!(summary(&gone, &observation(prepared(), both)).1, switch);
+    let retired = observation(switched(), bundle(&["new"], vec![silent()]));
+    assert_eq!(summary(&RotationPolicy::default(), &retired).2, "ConsumersLagging");
+}
+
+#[test]
 fn a_canary_that_fails_is_rolled_back_before_the_other_bundle_changes() {
     let failed = |volumes| BundleConsumer {
         failure: Some("disk full".to_owned()),

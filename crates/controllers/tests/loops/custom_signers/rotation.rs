@@ -8,7 +8,7 @@ mod lifetimes;
 mod sources;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::api::{DynamicObject, PostParams};
 use kube::core::ApiResource;
 use serde_json::Value;
@@ -325,6 +325,33 @@ async fn a_volume_that_was_not_read_holds_the_rotation_until_it_is_accepted() {
     assert_eq!(status["consumers"]["notRead"], 1);
     assert!(is_of(&old, &fixture.issue("one").await));
     fixture.change("rotation", json!({"acceptedConsumers": ["node/n1/shop/web/trust"]})).await;
+    assert_eq!(fixture.complete("rotation", &["n1"]).await, "Completed");
+    fixture.site.world.shut_down().await;
+}
+
+/// An agent that has registered its node and not reported may have any consumer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_without_a_report_holds_the_rotation_until_it_is_excluded() {
+    let fixture = RotationFixture::start("{}").await;
+    let info = json!({"kubeletVersion": "v0.1.0+windlass", "architecture": "", "bootID": "",
+        "containerRuntimeVersion": "", "kernelVersion": "", "kubeProxyVersion": "", "machineID": "",
+        "operatingSystem": "", "osImage": "", "systemUUID": ""});
+    let nodes: Api<Node> = Api::all(fixture.site.world.client.clone());
+    let node =
+        crate::fixture::object::<Node>(json!({"metadata": {"name": "silent"}, "status": {"nodeInfo": info}}));
+    nodes.create(&PostParams::default(), &node).await.unwrap();
+    let status = Patch::Merge(json!({ "status": {"nodeInfo": info} }));
+    nodes.patch_status("silent", &PatchParams::default(), &status).await.unwrap();
+    fixture.deliver("n1", MAIN).await;
+    fixture.create("rotation", json!({})).await;
+    fixture.wait_until_held("rotation", "WaitingForTrust", "ConsumersLagging").await;
+    fixture.deliver("n1", MAIN).await;
+    let is_silent = |status: &Value| {
+        let laggards = status["laggards"].as_array().cloned().unwrap_or_default();
+        laggards.len() == 1 && laggards[0]["name"] == "node/silent" && laggards[0]["reason"] == "NotReporting"
+    };
+    fixture.wait("rotation", "held by a silent node", is_silent).await;
+    fixture.change("rotation", json!({"excludedNodes": ["silent"]})).await;
     assert_eq!(fixture.complete("rotation", &["n1"]).await, "Completed");
     fixture.site.world.shut_down().await;
 }
