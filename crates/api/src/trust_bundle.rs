@@ -18,8 +18,9 @@ mod validation;
 
 pub use types::{
     AdditionalFormats, Bundle, BundleCondition, BundleMeta, BundleSource, BundleSpec, BundleStatus,
-    BundleTarget, JksKeystore, ObjectSource, Pkcs12Keystore, SourceStatus, StorePassword, TargetMetadata,
-    TargetTemplate, TrustBundleSource, TrustBundleTemplate,
+    BundleTarget, JksKeystore, MAX_STATUS_BUNDLES, ObjectSource, Pkcs12Keystore, SourceStatus,
+    SourceStatusBundle, StorePassword, TargetMetadata, TargetTemplate, TrustBundleSource,
+    TrustBundleTemplate,
 };
 pub use validation::{
     RESERVED_NAMES, is_reserved_name, validate, validate_new, validate_rules, validate_schema,

@@ -173,6 +173,7 @@ fn bundle_has_the_fields_of_the_schema() {
     check_written::<BundleStatus>(package, "BundleStatus");
     check_written::<BundleCondition>(package, "Condition");
     check_written::<SourceStatus>(package, "SourceStatus");
+    check_written::<SourceStatusBundle>(package, "SourceStatusBundle");
 }
 
 #[test]

@@ -224,6 +224,23 @@ pub struct SourceStatus {
     /// Reason why the source could not be read, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// ClusterTrustBundles that were read, by name, at most [`MAX_STATUS_BUNDLES`]. The targets have this content if the
+    /// Bundle is synced in its present generation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cluster_trust_bundles: Vec<SourceStatusBundle>,
+}
+
+/// Largest number of ClusterTrustBundles that the status of a source lists.
+pub const MAX_STATUS_BUNDLES: usize = 100;
+
+/// A ClusterTrustBundle as a source has read it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SourceStatusBundle {
+    /// Name of the ClusterTrustBundle.
+    pub name: String,
+    /// Digest of its set of certificates: `sha256:` and hexadecimal digits, as nodes report it.
+    pub digest: String,
 }
 
 impl Bundle {

@@ -15,12 +15,14 @@ use time::OffsetDateTime;
 use windlass_api::field::quote;
 use windlass_api::selector::labels::LabelSelector;
 use windlass_api::trust_bundle::{
-    Bundle, BundleSource, ObjectSource, SourceStatus, TargetTemplate, TrustBundleSource,
+    Bundle, BundleSource, MAX_STATUS_BUNDLES, ObjectSource, SourceStatus, SourceStatusBundle, TargetTemplate,
+    TrustBundleSource,
 };
 
 use super::certificate_set::{CertificateFilter, CertificateSet};
 use super::package::CaPackage;
 use super::target::{TargetKind, controller_of, managed_keys};
+use crate::publisher::anchors::{TrustAnchor, digest};
 
 /// A ConfigMap or Secret in the trust namespace. It may hold keys, so it has no `Debug`.
 pub struct SourceObject {
@@ -113,6 +115,7 @@ pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
                 failure.get_or_insert(error);
                 // Certificates that were read before the failure are discarded.
                 found.certificates = CertificateSet::new(world.filters, world.now);
+                found.trust_bundles.clear();
             }
         }
         sources.push(SourceStatus {
@@ -120,6 +123,7 @@ pub fn gather(bundle: &Bundle, world: &SourceInputs<'_>) -> GatherResult {
             objects: found.objects,
             certificates: found.certificates.len() as u64,
             problem,
+            cluster_trust_bundles: found.trust_bundles,
         });
         pool.merge(found.certificates);
     }
@@ -139,11 +143,17 @@ struct SourceCertificates {
     certificates: CertificateSet,
     objects: u64,
     remark: Option<String>,
+    trust_bundles: Vec<SourceStatusBundle>,
 }
 
 impl SourceCertificates {
     fn new(world: &SourceInputs<'_>) -> Self {
-        Self { certificates: CertificateSet::new(world.filters, world.now), objects: 0, remark: None }
+        Self {
+            certificates: CertificateSet::new(world.filters, world.now),
+            objects: 0,
+            remark: None,
+            trust_bundles: Vec::new(),
+        }
     }
 
     fn gather(
@@ -312,6 +322,10 @@ impl SourceCertificates {
             self.certificates
                 .add(held.text.as_bytes())
                 .map_err(|error| SourceError::Build(format!("invalid PEM data in {kind} {name}: {error}")))?;
+            if self.trust_bundles.len() < MAX_STATUS_BUNDLES {
+                let digest = digest(&TrustAnchor::parse_pem(&held.text));
+                self.trust_bundles.push(SourceStatusBundle { name: name.to_owned(), digest });
+            }
         }
         Ok(())
     }

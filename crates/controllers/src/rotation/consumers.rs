@@ -13,7 +13,7 @@ pub struct LaggingConsumer {
     pub kind: LaggardKind,
     /// Name of the consumer, which also accepts it.
     pub name: String,
-    /// Node of the consumer; empty if it is a signer.
+    /// Node of the consumer; empty if it is a Bundle or a signer.
     pub node: String,
     /// Number of volumes that the name stands for.
     pub volumes: u32,
@@ -35,11 +35,11 @@ pub fn count(policy: &RotationPolicy, observed: &RotationObservation) -> CaRotat
             counts.excluded += volumes;
             continue;
         }
-        if !matches!(consumer.proof, ConsumerProof::Stale(_)) {
+        if !matches!(consumer.proof, ConsumerProof::Stale(_) | ConsumerProof::NotReported) {
             counts.written += volumes;
         }
         match consumer.proof {
-            ConsumerProof::Stale(_) => {}
+            ConsumerProof::Stale(_) | ConsumerProof::NotReported => {}
             ConsumerProof::NotRead { .. } if is_accepted(policy, consumer) => counts.accepted += volumes,
             ConsumerProof::NotRead { .. } => counts.not_read += volumes,
             ConsumerProof::NotObservable => counts.not_observable += volumes,
@@ -58,6 +58,11 @@ pub fn stale(
     let waited_for = waited_for(policy, bundle)?;
     let lagging = waited_for.filter_map(|consumer| match &consumer.proof {
         ConsumerProof::Stale(message) => Some(lagging(consumer, reason, None, message.clone())),
+        ConsumerProof::NotReported => {
+            let message = "the agent of the node has not reported, so its consumers are not known; restore it, or exclude \
+                           the node if it is gone for good";
+            Some(lagging(consumer, LaggardReason::NotReporting, None, message.to_owned()))
+        }
         ConsumerProof::NotRead { .. } | ConsumerProof::NotObservable | ConsumerProof::Read => None,
     });
     Some(lagging.collect())
@@ -78,6 +83,15 @@ pub fn unread(policy: &RotationPolicy, bundle: &BundleObservation) -> Option<Vec
         _ => None,
     });
     Some(lagging.collect())
+}
+
+/// Lists the consumers of a bundle that have failed; none if they are not known.
+pub fn failed(policy: &RotationPolicy, bundle: &BundleObservation) -> Vec<LaggingConsumer> {
+    let failed = waited_for(policy, bundle).into_iter().flatten().filter_map(|consumer| {
+        let message = consumer.failure.clone()?;
+        Some(lagging(consumer, LaggardReason::NotWritten, None, message))
+    });
+    failed.collect()
 }
 
 /// Describes a signer whose leaves depend on an anchor that is to be removed.
@@ -113,7 +127,7 @@ fn lagging(
     message: String,
 ) -> LaggingConsumer {
     LaggingConsumer {
-        kind: LaggardKind::Node,
+        kind: consumer.kind,
         name: consumer.name.clone(),
         node: consumer.node.clone(),
         volumes: consumer.volumes,

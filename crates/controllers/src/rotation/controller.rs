@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::runtime::watcher::{Config, Event};
@@ -17,12 +18,17 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use windlass_api::ca_rotation::{CaRotationSpec, CaRotationStatus};
 use windlass_runtime::backoff::Backoff;
-use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
+use windlass_runtime::discovery::{CLUSTER_TRUST_BUNDLES, TRUST_MANAGER_BUNDLES};
 use windlass_runtime::events::{CONTROLLER_EVENT_LIMIT, EventRecorder, EventReporter};
 use windlass_runtime::watch::{WatchError, WatchErrorKind, watch_metadata, watch_objects};
 use windlass_runtime::work_queue::WorkQueue;
 use windlass_runtime::workers::run_workers;
 
+use super::agent_nodes::AgentNodes;
+use super::bundle_targets::BundleTargets;
+use super::delivery_history::DeliveryHistory;
+use super::observation::{BundleObservation, BundleRole};
+use super::trust_bundle::SignerBundle;
 use crate::ca::CaContext;
 use crate::ledger::Ledger;
 use crate::metrics::{MetricFamilies, ROTATIONS};
@@ -74,9 +80,12 @@ async fn run_signers(settings: Arc<RotationSettings>, list: SignerList) -> Infal
     let bundles = controller.watch_bundles(&queue);
     let cas = controller.watch_cas(&queue);
     let reports = controller.watch_reports(&queue);
+    let targets = controller.watch_targets(&queue);
+    let nodes = controller.watch_nodes(&queue);
     let ticks = controller.run_ticks(&queue);
     let reconcile = |signer: String| controller.clone().reconcile(signer);
-    tokio::join!(rotations, bundles, cas, reports, ticks, run_workers(queue.clone(), WORKERS, reconcile)).0
+    let workers = run_workers(queue.clone(), WORKERS, reconcile);
+    tokio::join!(rotations, bundles, cas, reports, targets, nodes, ticks, workers).0
 }
 
 /// Reconciles the rotations of all signers.
@@ -93,7 +102,11 @@ pub(super) struct RotationController {
     pub(super) metrics: Arc<MetricFamilies>,
     state: Mutex<ControllerState>,
     reports: Mutex<NodeReports>,
-    /// Signers with a rotation that has not ended. The reports of nodes are watched while there are any.
+    targets: Mutex<BundleTargets>,
+    nodes: Mutex<AgentNodes>,
+    /// Who has had the present content of the bundles, by their names.
+    histories: Mutex<BTreeMap<String, DeliveryHistory>>,
+    /// Signers with a rotation that has not ended. NodeTrusts and Bundles are watched while there are any.
     running: watch::Sender<BTreeSet<String>>,
     bundle_resource: tokio::sync::Mutex<Option<ApiResource>>,
     /// Names of CertificateRevocations that are known to exist.
@@ -159,6 +172,9 @@ impl RotationController {
             metrics: metrics.clone(),
             state: Mutex::default(),
             reports: Mutex::default(),
+            targets: Mutex::default(),
+            nodes: Mutex::default(),
+            histories: Mutex::default(),
             running: watch::Sender::default(),
             bundle_resource: tokio::sync::Mutex::default(),
             revoked: tokio::sync::Mutex::default(),
@@ -171,6 +187,28 @@ impl RotationController {
 
     pub(super) fn reports(&self) -> MutexGuard<'_, NodeReports> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, AgentNodes> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Observes a bundle, and remembers who has had its content.
+    pub(super) fn observe_bundle(&self, bundle: &SignerBundle) -> BundleObservation {
+        let mut histories = self.histories.lock().unwrap_or_else(PoisonError::into_inner);
+        let history = histories.entry(bundle.name.clone()).or_default();
+        let reports = self.reports();
+        let mut observed = bundle.observe(&reports, &self.targets(), history);
+        // They may have consumers of either bundle; once is enough.
+        if bundle.role == BundleRole::Main {
+            let silent = self.nodes().list_silent(&reports);
+            observed.consumers = observed.consumers.zip(silent).map(|(some, others)| [some, others].concat());
+        }
+        observed
+    }
+
+    fn targets(&self) -> MutexGuard<'_, BundleTargets> {
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the rotations of a signer, the oldest first; `None` until all are known.
@@ -346,6 +384,49 @@ impl RotationController {
                 _ = running.wait_for(BTreeSet::is_empty) => {}
             }
             *self.reports() = NodeReports::default();
+        }
+    }
+
+    /// Watches Bundles while a rotation runs, if the server has them.
+    async fn watch_targets(&self, queue: &WorkQueue<String>) -> Infallible {
+        let Some(resource) = TRUST_MANAGER_BUNDLES.resources().next() else {
+            return std::future::pending().await;
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let mut running = self.running.subscribe();
+        loop {
+            // It cannot fail: `self` holds the sender.
+            let _ = running.wait_for(|running| !running.is_empty()).await;
+            let take = |event: Result<Event<DynamicObject>, &WatchError>| {
+                self.targets().observe(event, |bundle, signer| self.is_relevant(bundle, signer));
+                self.running.borrow().iter().for_each(|signer| queue.add(signer.clone()));
+            };
+            let plural = &resource.plural;
+            tokio::select! {
+                never = watch_objects(api.clone(), plural, Config::default(), queue.metrics(), take) => match never {},
+                _ = running.wait_for(BTreeSet::is_empty) => {}
+            }
+            *self.targets() = BundleTargets::default();
+        }
+    }
+
+    /// Watches the nodes of agents while a rotation runs.
+    async fn watch_nodes(&self, queue: &WorkQueue<String>) -> Infallible {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let mut running = self.running.subscribe();
+        loop {
+            // It cannot fail: `self` holds the sender.
+            let _ = running.wait_for(|running| !running.is_empty()).await;
+            let take = |event: Result<Event<Node>, &WatchError>| {
+                if self.nodes().observe(event) {
+                    self.running.borrow().iter().for_each(|signer| queue.add(signer.clone()));
+                }
+            };
+            tokio::select! {
+                never = watch_objects(api.clone(), "nodes", Config::default(), queue.metrics(), take) => match never {},
+                _ = running.wait_for(BTreeSet::is_empty) => {}
+            }
+            *self.nodes() = AgentNodes::default();
         }
     }
 

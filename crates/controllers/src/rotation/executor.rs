@@ -1,9 +1,11 @@
 //! Takes the steps of a rotation. Each is one write, which the server rejects if its object has changed since it was read.
 
 use anyhow::Context as _;
-use kube::api::DynamicObject;
-use kube::{Api, ResourceExt as _};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, Resource as _, ResourceExt as _};
+use serde_json::json;
 use time::OffsetDateTime;
+use windlass_runtime::events::NewEvent;
 
 use super::authorities::{KnownAuthority, RotationAuthorities};
 use super::controller::{RotationController, RotationObject};
@@ -11,8 +13,9 @@ use super::observation::{AuthorityPosition, AuthorityRole, BundleRole};
 use super::phase::RotationAction;
 use super::policy::RotationPolicy;
 use super::reconcile::SignerSnapshot;
-use super::trust_bundle::BundleChange;
+use super::trust_bundle::AnchorChange;
 use crate::ca::secret::SlotChange;
+use crate::csr::{is_conflict, is_not_found};
 use crate::publisher::anchors::TrustAnchor;
 use crate::signers::CustomSigner;
 
@@ -54,6 +57,7 @@ impl RotationController {
                 self.change_slots(signer, snapshot, SlotChange::SwitchBack).await
             }
             RotationAction::Withdraw => self.change_slots(signer, snapshot, SlotChange::Withdraw).await,
+            RotationAction::RollBack(reason) => self.request_rollback(rotation, reason, now).await,
             RotationAction::Discard => self.change_slots(signer, snapshot, SlotChange::DiscardNext).await,
             RotationAction::Prepare => {
                 let (secret_ca, secret) = signer
@@ -64,6 +68,28 @@ impl RotationController {
                 let prepared = secret_ca.prepare_next(secret, &rotation.uid(), &self.context, now).await;
                 prepared.map_err(|error| anyhow::anyhow!(error.detail))
             }
+        }
+    }
+
+    /// Sets `spec.rollback` if the rotation is still as it was read. The record of its steps and an Event say why.
+    async fn request_rollback(
+        &self,
+        rotation: &RotationObject,
+        reason: &str,
+        now: OffsetDateTime,
+    ) -> anyhow::Result<bool> {
+        let version = rotation.object.resource_version();
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"rollback": true}});
+        let patched =
+            self.api.patch(&rotation.object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        match patched {
+            Ok(_) => {
+                let event = NewEvent::warning("Rotating", "CanaryFailed", reason);
+                self.events.warn(rotation.object.object_ref(&self.resource), event, now).await;
+                Ok(true)
+            }
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(false),
+            Err(error) => Err(error).context("cannot roll the rotation back"),
         }
     }
 
@@ -114,7 +140,7 @@ impl RotationController {
         let active = snapshot.identity(active).context("the authority is not known")?.anchor.clone();
         let taint = presence.taint.and_then(|role| snapshot.identity(role));
         let window = policy.effective_renewal_window();
-        let change = BundleChange {
+        let change = AnchorChange {
             anchors,
             removed,
             active,

@@ -39,7 +39,7 @@ impl RotationMetrics {
             ),
             consumers: registry.register(
                 "windlass_rotation_consumers",
-                "Volumes with trust anchors of a signer whose CA is rotated, by what is proven about them",
+                "Volumes and Bundles with trust anchors of a signer whose CA is rotated, by what is proven about them",
                 Family::default(),
             ),
             leaves: registry.register(

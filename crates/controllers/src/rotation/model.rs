@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use windlass_api::ca_rotation::RotationPhase;
+use windlass_api::ca_rotation::{LaggardKind, RotationPhase};
 
 use super::observation::{
     AuthorityIdentity, AuthorityPosition, AuthorityRole, BundleConsumer, BundleObservation, BundleOwner,
@@ -48,9 +48,11 @@ struct ModelBundle {
     version: u64,
 }
 
-/// A node with one volume whose application reloads its file, now and then.
+/// A node with one volume whose application reloads its file, now and then; or a Bundle, which nobody can exclude, and
+/// whose readers are not observed.
 #[derive(Clone, Debug)]
 struct ModelNode {
+    kind: LaggardKind,
     name: String,
     selects: BundleRole,
     /// Anchors in the file, as reported.
@@ -59,6 +61,8 @@ struct ModelNode {
     loaded: AnchorSet,
     is_read: bool,
     is_stopped: bool,
+    /// Whether the node reports an error of the volume.
+    is_failed: bool,
     /// Whether the application may have loaded what somebody had edited by hand, or what a clock that was set back has
     /// made insufficient: it has to read again, which is not waited for after the switch.
     is_tampered: bool,
@@ -118,6 +122,15 @@ fn number(role: AuthorityRole) -> u8 {
 
 fn time_at(seconds: i64) -> OffsetDateTime {
     OffsetDateTime::from_unix_timestamp(1_800_000_000 + seconds).unwrap()
+}
+
+impl ModelNode {
+    fn consumer_name(&self) -> String {
+        match self.kind {
+            LaggardKind::BundleTarget => format!("bundle/{}", self.name),
+            LaggardKind::Node | LaggardKind::Signer => format!("node/{}/v", self.name),
+        }
+    }
 }
 
 impl ModelWorld {
@@ -181,7 +194,9 @@ impl ModelWorld {
             .filter(|authority| *authority == self.active || self.outstanding(*authority).next().is_some())
             .all(|authority| written.contains(&authority));
         self.joined += 1;
+        let kind = if random.chance(25) { LaggardKind::BundleTarget } else { LaggardKind::Node };
         self.nodes.push(ModelNode {
+            kind,
             name: format!("n{}", self.joined),
             selects,
             loaded: written.clone(),
@@ -189,6 +204,7 @@ impl ModelWorld {
             written,
             is_read: true,
             is_stopped: false,
+            is_failed: false,
         });
     }
 
@@ -200,6 +216,9 @@ impl ModelWorld {
         if !node.is_stopped && node.written != anchors {
             node.written = anchors;
             node.is_read = false;
+            if node.kind == LaggardKind::BundleTarget {
+                node.loaded.clone_from(&node.written);
+            }
         }
     }
 
@@ -268,11 +287,14 @@ impl ModelWorld {
     fn observe_bundle(&self, role: BundleRole, reports: bool) -> BundleObservation {
         let bundle = self.bundle(role);
         let consumers = self.nodes.iter().filter(|node| node.selects == role).map(|node| BundleConsumer {
-            name: format!("node/{}/v", node.name),
-            node: node.name.clone(),
+            kind: node.kind,
+            name: node.consumer_name(),
+            node: Some(node.name.clone()).filter(|_| node.kind == LaggardKind::Node).unwrap_or_default(),
             volumes: 1,
+            failure: node.is_failed.then(String::new),
             proof: match node.written == bundle.anchors {
                 false => ConsumerProof::Stale(String::new()),
+                true if node.kind == LaggardKind::BundleTarget => ConsumerProof::NotObservable,
                 true if node.is_read => ConsumerProof::Read,
                 true => ConsumerProof::NotRead { since: None },
             },
@@ -341,6 +363,7 @@ impl ModelWorld {
                     assert!(*stays || self.active != authority, "removal of the active anchor");
                 }
             }
+            RotationAction::RollBack(_) => assert!(!self.main.anchors.contains(&NEW), "others are affected"),
             RotationAction::Prepare | RotationAction::Withdraw | RotationAction::Discard => {}
         }
     }
@@ -352,6 +375,7 @@ impl ModelWorld {
                 self.canary.as_ref().is_some_and(|canary| canary.version == delayed.canary)
             }
             RotationAction::WriteBundle { bundle: BundleRole::Main, .. } => self.main.version == delayed.main,
+            RotationAction::RollBack(_) => true,
             _ => self.secret_version == delayed.secret,
         };
         if !is_current {
@@ -371,6 +395,7 @@ impl ModelWorld {
                 bundle.version += 1;
                 return;
             }
+            RotationAction::RollBack(_) => return self.policy.rollback = true,
             RotationAction::Prepare => self.next = Some(NEW),
             RotationAction::Switch(AuthorityRole::New) => {
                 (self.active, self.next, self.previous) = (NEW, None, Some(OLD));
@@ -418,9 +443,12 @@ impl ModelWorld {
     }
 
     fn disturb(&mut self, at: usize, random: &mut StepRandom) {
-        match random.below(4) {
+        match random.below(5) {
+            4 => self.nodes[at].is_failed = !self.nodes[at].is_failed,
             0 => self.nodes[at].is_stopped = !self.nodes[at].is_stopped,
-            1 if random.chance(20) => drop(self.policy.excluded_nodes.insert(self.nodes[at].name.clone())),
+            1 if random.chance(20) && self.nodes[at].kind == LaggardKind::Node => {
+                self.policy.excluded_nodes.extend([self.nodes[at].name.clone()])
+            }
             2 if random.chance(30) && self.ended.is_none() => self.edit_by_hand(random),
             // A clock that is set back makes leaves valid again.
             3 if self.ended.is_none() && random.chance(30) => {
@@ -473,7 +501,7 @@ impl ModelWorld {
                     && node.written == self.bundle(node.selects).anchors;
                 let is_reported = self.policy.excluded_nodes.contains(&node.name)
                     || is_repaired
-                    || decision.laggards.iter().any(|laggard| laggard.node == node.name);
+                    || decision.laggards.iter().any(|laggard| laggard.name == node.consumer_name());
                 let trusts_written = node.written.contains(&leaf.authority);
                 assert!(
                     trusts_written || is_reported,
@@ -492,7 +520,7 @@ impl ModelWorld {
     /// Lets everybody work until the rotation ends.
     fn heal(&mut self) {
         self.policy.paused = false;
-        self.nodes.iter_mut().for_each(|node| node.is_stopped = false);
+        self.nodes.iter_mut().for_each(|node| (node.is_stopped, node.is_failed) = (false, false));
         (self.is_ledger_read, self.are_reports_read) = (true, true);
         self.delayed.clear();
         for _ in 0..1_000 {

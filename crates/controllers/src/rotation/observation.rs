@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use time::OffsetDateTime;
+use windlass_api::ca_rotation::LaggardKind;
 
 /// One of the two authorities of a rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +51,7 @@ pub enum AuthorityPosition {
     Unprepared(NewAuthoritySource),
     /// Both exist, and the old one is active.
     Prepared {
-        /// Active authority.
+        /// Authority that signs until the switch.
         old: AuthorityIdentity,
         /// Authority that is to become active.
         new: AuthorityIdentity,
@@ -59,9 +60,9 @@ pub enum AuthorityPosition {
     },
     /// Both are known, and the new one is active.
     Switched {
-        /// Replaced authority.
+        /// Authority that signed until the switch.
         old: AuthorityIdentity,
-        /// Active authority.
+        /// Authority that signs since the switch.
         new: AuthorityIdentity,
         /// Whether the key of the old one still exists, so that it can be active again.
         is_reversible: bool,
@@ -82,7 +83,7 @@ pub enum NewAuthoritySource {
 pub enum BundleOwner {
     /// The controllers, or nobody yet: it does not exist.
     Windlass,
-    /// Another manager.
+    /// Another manager, whose bundles are not written.
     Foreign,
 }
 
@@ -101,17 +102,21 @@ pub struct BundleObservation {
     pub consumers: Option<Vec<BundleConsumer>>,
 }
 
-/// Volumes that select a bundle and are in the same state.
+/// Volumes that select a bundle and are in the same state, or a Bundle that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleConsumer {
-    /// `node/NODE/VOLUME`, or `node/NODE` for several volumes.
+    /// What the consumer is.
+    pub kind: LaggardKind,
+    /// `node/NODE/VOLUME`, `node/NODE` for several volumes, or `bundle/NAME`.
     pub name: String,
-    /// Name of the node.
+    /// Name of the node; empty for a Bundle.
     pub node: String,
-    /// Number of volumes.
+    /// Number of volumes; 1 for a Bundle, whatever the number of its targets.
     pub volumes: u32,
     /// What is proven about them.
     pub proof: ConsumerProof,
+    /// Why it counts as a failure of the canary: its node reports an error, or it has lost the content.
+    pub failure: Option<String>,
 }
 
 /// What is proven about a consumer of a bundle.
@@ -119,6 +124,8 @@ pub struct BundleConsumer {
 pub enum ConsumerProof {
     /// Its files do not have the present content of the bundle; the text says what they have.
     Stale(String),
+    /// The node does not report, so its consumers are not known.
+    NotReported,
     /// Its files have the bundle, and the application has not opened them since they changed.
     NotRead {
         /// When the files changed, if that is known.

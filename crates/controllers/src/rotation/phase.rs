@@ -51,12 +51,14 @@ pub enum RotationAction {
     Withdraw,
     /// Remove the new authority, which is not used.
     Discard,
+    /// Set `spec.rollback` of the rotation, for this reason. It is stored, because what has failed may recover.
+    RollBack(String),
 }
 
 /// Phase of a rotation, what to do next, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RotationDecision {
-    /// Derived phase.
+    /// Phase that follows from what is observed, for the status.
     pub phase: RotationPhase,
     /// Next write; `None` if nothing is to be done now.
     pub action: Option<RotationAction>,
@@ -300,6 +302,9 @@ impl<'a> Course<'a> {
 
     fn check_canary(&self, phase: RotationPhase, canary: &BundleObservation) -> Option<RotationDecision> {
         let tolerated = self.policy.max_canary_failures;
+        if let Some(decision) = self.check_failures(phase, canary) {
+            return Some(decision);
+        }
         if let Some(decision) = self.wait_for_trust(phase, std::iter::once(canary), tolerated) {
             return Some(decision);
         }
@@ -313,6 +318,24 @@ impl<'a> Course<'a> {
             let held = Outcome::held(phase, HeldReason::CanarySoaking, message);
             RotationDecision { recheck: Some(until), ..held }
         })
+    }
+
+    /// Rolls back if too many consumers of the canary have failed. Nothing besides the canary bundle has changed then. A
+    /// compromised authority is not returned to.
+    fn check_failures(&self, phase: RotationPhase, canary: &BundleObservation) -> Option<RotationDecision> {
+        let failed = consumers::failed(self.policy, canary);
+        let count: u64 = failed.iter().map(|each| u64::from(each.volumes)).sum();
+        let first = failed.first()?;
+        let is_tolerated = usize::try_from(count).is_ok_and(|count| count <= self.policy.max_canary_failures);
+        if is_tolerated || self.back || self.policy.compromised {
+            return None;
+        }
+        let reason = format!(
+            "the canary has failed, and the rotation is rolled back: {count} of its consumers, the first is {}: {}",
+            first.name, first.message
+        );
+        let decision = Outcome::act(phase, RotationAction::RollBack(reason));
+        Some(RotationDecision { laggards: failed, ..decision })
     }
 
     /// Waits until consumers have bundles, and have read them where that is required. A rollback does not wait for reads:
@@ -462,10 +485,10 @@ impl<'a> Course<'a> {
                     let lagging = dependents.iter().map(|name| consumers::dependent_signer(name)).collect();
                     return lagging_decision(phase, HeldReason::ConsumersLagging, lagging);
                 }
-                // Who lacks the union may lack the target's anchor.
+                // Who lacks the union may lack the target's anchor. In a rollback, it had that anchor from the beginning.
                 match consumers::stale(self.policy, bundle, LaggardReason::NotWritten) {
                     None => return reports_unavailable(phase),
-                    Some(stale) if !stale.is_empty() => {
+                    Some(stale) if !stale.is_empty() && !self.back => {
                         return lagging_decision(phase, HeldReason::ConsumersLagging, stale);
                     }
                     Some(_) => {}
@@ -522,7 +545,7 @@ fn lagging_decision(
 }
 
 fn reports_unavailable(phase: RotationPhase) -> RotationDecision {
-    let message = "the NodeTrusts were not listed, so it is not known which nodes have the trust anchors; check the \
+    let message = "the NodeTrusts or Bundles were not listed, so it is not known who has the trust anchors; check the \
                    permissions of the controllers";
     Outcome::held(phase, HeldReason::ReportsUnavailable, message.to_owned())
 }

@@ -16,7 +16,7 @@ pub struct RotationPolicy {
     pub require_read: bool,
     /// Time for which the canary bundle has the new anchor before the main bundle gets it.
     pub soak_time: Duration,
-    /// Canary consumers that may lag when the soak time ends. They still hold the switch.
+    /// Canary consumers that may lag or fail until the soak time ends. They still hold the switch.
     pub max_canary_failures: usize,
     /// Time over which agents spread the renewal of leaves of the old authority.
     pub renewal_window: Duration,

@@ -28,7 +28,6 @@ use super::revocation::revoke_outstanding;
 use super::status::{self, StatusFacts};
 use super::trigger::{self, EndedRotation, TriggerFacts};
 use super::trust_bundle::SignerBundle;
-use crate::ca::secret::SlotChange;
 use crate::csr::{is_conflict, is_not_found, requeue_changed};
 use crate::signers::CustomSigner;
 use crate::signers::config::CaConfig;
@@ -98,15 +97,19 @@ impl RotationController {
             }
             let Some(signer) = signer else { return self.report_unknown_signer(rotation, name).await };
             match self.step(signer, rotation).await? {
-                StepOutcome::Again => {}
-                StepOutcome::Waits => return Ok(Requeue::Done),
-                StepOutcome::Failed(message) => return Ok(Requeue::WithBackoff(message)),
+                RotationProgress::Again => {}
+                RotationProgress::Waits => return Ok(Requeue::Done),
+                RotationProgress::Failed(message) => return Ok(Requeue::WithBackoff(message)),
             }
         }
         Ok(Requeue::WithBackoff("the rotation goes on".into()))
     }
 
-    async fn step(&self, signer: &CustomSigner, rotation: RotationObject) -> anyhow::Result<StepOutcome> {
+    async fn step(
+        &self,
+        signer: &CustomSigner,
+        rotation: RotationObject,
+    ) -> anyhow::Result<RotationProgress> {
         let policy = RotationPolicy::from(&rotation.spec);
         let snapshot = self.observe_signer(signer, &rotation).await?;
         let now = (self.clock)();
@@ -119,16 +122,18 @@ impl RotationController {
         let facts = self.status_facts(&rotation, &snapshot);
         let rotation = match self.report(rotation, &decision, facts, now).await? {
             Some(rotation) => rotation,
-            None => return Ok(StepOutcome::Failed("the rotation was modified concurrently".into())),
+            None => return Ok(RotationProgress::Failed("the rotation was modified concurrently".into())),
         };
-        self.schedule(signer.custom.name.as_str(), decision.recheck);
+        let warning = warning_time(&rotation.status).filter(|time| *time > now);
+        let recheck = [decision.recheck, warning].into_iter().flatten().min();
+        self.schedule(signer.custom.name.as_str(), recheck);
         if decision.phase.is_final() {
-            return Ok(StepOutcome::Again);
+            return Ok(RotationProgress::Again);
         }
-        let Some(action) = &decision.action else { return Ok(StepOutcome::Waits) };
+        let Some(action) = &decision.action else { return Ok(RotationProgress::Waits) };
         match self.execute(signer, &rotation, &policy, &snapshot, action).await {
-            Ok(true) => Ok(StepOutcome::Again),
-            Ok(false) => Ok(StepOutcome::Failed("an object was modified concurrently".into())),
+            Ok(true) => Ok(RotationProgress::Again),
+            Ok(false) => Ok(RotationProgress::Failed("an object was modified concurrently".into())),
             Err(error) => {
                 let message = format!("{error:#}");
                 let reason = match action {
@@ -139,7 +144,7 @@ impl RotationController {
                 let held = RotationDecision { action: None, hold, ..decision };
                 let facts = self.status_facts(&rotation, &snapshot);
                 self.report(rotation, &held, facts, now).await?;
-                Ok(StepOutcome::Failed(message))
+                Ok(RotationProgress::Failed(message))
             }
         }
     }
@@ -156,7 +161,7 @@ impl RotationController {
         signer.rollout.set_leaf_limit(None);
         signer.rollout.set_authority_states(BTreeMap::new());
         let name = signer.custom.name.as_str();
-        self.schedule(name, self.destroy_old_key(signer, ended, now).await?);
+        self.schedule(name, self.dispose_keys(signer, ended, now).await?);
         let Some(ca) = signer.ca.current() else { return Ok(Requeue::Done) };
         let (bundles, _) = self.read_bundles(signer).await?;
         let main = bundles.iter().find(|bundle| bundle.role == BundleRole::Main);
@@ -189,39 +194,6 @@ impl RotationController {
             Err(error) => return Err(error).context("cannot create a CARotation"),
         }
         Ok(Requeue::Done)
-    }
-
-    /// Destroys the key that the last rotation replaced; returns when to do it if it is too early.
-    async fn destroy_old_key(
-        &self,
-        signer: &CustomSigner,
-        ended: &[RotationObject],
-        now: OffsetDateTime,
-    ) -> anyhow::Result<Option<OffsetDateTime>> {
-        let Some(secret_ca) = signer.ca.secret().filter(|_| signer.ca.is_generated()) else {
-            return Ok(None);
-        };
-        let completed = ended.iter().filter(|each| each.status.phase == Some(RotationPhase::Completed));
-        let Some(last) = completed.max_by_key(|each| each.status.completion_time.clone()) else {
-            return Ok(None);
-        };
-        let Some(end) = last.status.completion_time.as_deref().and_then(|time| timestamp::parse(time).ok())
-        else {
-            return Ok(None);
-        };
-        let retention = last.spec.key_retention();
-        let due = end.saturating_add(time::Duration::try_from(retention).unwrap_or(time::Duration::MAX));
-        if now < due {
-            return Ok(Some(due));
-        }
-        let Ok((secret, slots)) = secret_ca.read_slots(&self.context).await else { return Ok(None) };
-        if slots.rotation.as_deref() == Some(last.uid().as_str()) && slots.previous.is_some() {
-            let change = SlotChange::DestroyPrevious;
-            let written = secret_ca.change_slots(&secret, change, &self.context).await;
-            written.map_err(|error| anyhow::anyhow!(error.detail))?;
-            tracing::info!(signer = %signer.custom.name, "destroyed the key of the replaced CA");
-        }
-        Ok(None)
     }
 
     async fn read_bundles(
@@ -262,7 +234,7 @@ impl RotationController {
         };
         let observe = |role: BundleRole| {
             let bundle = bundles.iter().find(|bundle| bundle.role == role)?;
-            Some(bundle.observe(&self.reports()))
+            Some(self.observe_bundle(bundle))
         };
         let since = |wanted: &[RotationPhase]| {
             let step = status.steps.iter().rfind(|step| wanted.contains(&step.phase))?;
@@ -386,7 +358,9 @@ impl RotationController {
         let before = rotation.status.clone();
         let status = status::compute(&before, decision, facts, now);
         self.metrics.rotations.set(&rotation.spec.signer_name, &status);
+        let is_rolled_back = matches!(decision.action, Some(RotationAction::RollBack(_)));
         if !status::is_urgent(&before, &status)
+            && !is_rolled_back
             && !self.may_write(&rotation.uid(), &rotation.spec.signer_name)
         {
             return Ok(Some(rotation));
@@ -428,8 +402,7 @@ impl RotationController {
             self.events.record(regarding(), event, now).await;
         }
         let Some(held) = status.held() else { return self.clear_warning(&uid) };
-        let since = timestamp::parse(&held.last_transition_time).unwrap_or(now);
-        if now - since >= WARN_AFTER && self.take_warning(&uid) {
+        if warning_time(status).is_some_and(|time| time <= now) && self.take_warning(&uid) {
             let event = NewEvent::warning("Rotating", held.reason.as_str(), held.message.as_str());
             self.events.warn(regarding(), event, now).await;
         }
@@ -458,7 +431,7 @@ impl RotationController {
 }
 
 /// What follows a step.
-enum StepOutcome {
+enum RotationProgress {
     /// The next step may be possible at once.
     Again,
     /// Something has to change first.
@@ -481,6 +454,12 @@ impl SignerSnapshot {
             _ => None,
         }
     }
+}
+
+/// Returns when an Event warns about the hold of a rotation; `None` if it is not held.
+fn warning_time(status: &CaRotationStatus) -> Option<OffsetDateTime> {
+    let since = timestamp::parse(&status.held()?.last_transition_time).ok()?;
+    Some(since.saturating_add(WARN_AFTER))
 }
 
 /// States of the authority that does not sign, for the status of the signer.

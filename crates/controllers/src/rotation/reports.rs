@@ -1,5 +1,8 @@
 //! Consumers of a bundle, according to the NodeTrust reports.
 
+use std::collections::BTreeSet;
+
+use windlass_api::ca_rotation::LaggardKind;
 use windlass_api::timestamp;
 
 use super::observation::{BundleConsumer, ConsumerProof};
@@ -15,14 +18,27 @@ pub fn list_consumers(reports: &NodeReports, expected: ExpectedBundle<'_>) -> Op
     Some(consumers)
 }
 
+/// Lists the names of the volumes that have the present content of a bundle.
+pub fn list_current(reports: &NodeReports, expected: ExpectedBundle<'_>) -> BTreeSet<String> {
+    let mut current = BTreeSet::new();
+    for ReportedDelivery { node, source, is_current } in reports.deliveries(expected).unwrap_or_default() {
+        let volumes = source.filter(|_| is_current).into_iter().flat_map(|source| &source.volumes);
+        current.extend(volumes.map(|volume| format!("node/{node}/{volume}")));
+    }
+    current
+}
+
 /// Splits what a node reports into volumes of one state each.
 fn expand_delivery(delivery: ReportedDelivery<'_>, bundle: &str) -> Vec<BundleConsumer> {
     let ReportedDelivery { node, source, is_current } = delivery;
+    let blocked = source.map(|source| source.message.clone()).filter(|message| !message.is_empty());
     let all = |volumes: u32, proof: ConsumerProof| BundleConsumer {
+        kind: LaggardKind::Node,
         name: format!("node/{node}"),
         node: node.to_owned(),
         volumes,
         proof,
+        failure: blocked.clone(),
     };
     let one = |volume: &String, proof: ConsumerProof| BundleConsumer {
         name: format!("node/{node}/{volume}"),

@@ -8,7 +8,7 @@ use windlass_api::ca_rotation::{
 };
 use windlass_api::timestamp;
 
-use super::phase::{RotationDecision, RotationHold};
+use super::phase::{RotationAction, RotationDecision, RotationHold};
 
 /// Largest number of characters of a message.
 const MAX_MESSAGE: usize = 1024;
@@ -18,9 +18,9 @@ const MAX_MESSAGE: usize = 1024;
 pub struct StatusFacts {
     /// Generation of the rotation that was decided on.
     pub generation: Option<i64>,
-    /// Replaced authority.
+    /// Authority that is replaced; `None` keeps the recorded one.
     pub old: Option<CaRotationAuthority>,
-    /// Introduced authority.
+    /// Authority that replaces it; `None` keeps the recorded one.
     pub new: Option<CaRotationAuthority>,
     /// Leaves of both; `None` if the ledger is not known.
     pub leaves: Option<CaRotationLeaves>,
@@ -100,6 +100,9 @@ pub fn refuse(
 
 /// Says in one sentence what is waited for or done.
 fn summarize(decision: &RotationDecision) -> String {
+    if let Some(RotationAction::RollBack(reason)) = &decision.action {
+        return reason.chars().take(MAX_MESSAGE).collect();
+    }
     let text = match (&decision.hold, decision.phase) {
         (Some(hold), _) => hold.message.as_str(),
         (None, RotationPhase::Preparing) => "the new authority is prepared",

@@ -8,10 +8,13 @@ use kube::core::ApiResource;
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
+use windlass_api::ca_rotation::LaggardKind;
 use windlass_api::timestamp;
 use windlass_pki::limits::MAX_TRUST_BUNDLE_BYTES;
 
-use super::observation::{BundleObservation, BundleOwner, BundleRole};
+use super::bundle_targets::BundleTargets;
+use super::delivery_history::DeliveryHistory;
+use super::observation::{BundleObservation, BundleOwner, BundleRole, ConsumerProof};
 use super::reports;
 use crate::limits::MAX_ANCHORS;
 use crate::publisher::anchors::{
@@ -31,14 +34,14 @@ pub struct SignerBundle {
     pub name: String,
     /// Name of the signer.
     pub signer: String,
-    /// Configured labels.
+    /// Labels that the configuration of the signer gives it.
     pub labels: BTreeMap<String, String>,
     /// The object; `None` if it does not exist.
     pub object: Option<DynamicObject>,
 }
 
 /// Content of a bundle that is to be written.
-pub struct BundleChange {
+pub struct AnchorChange {
     /// Anchors of the rotation, that of the active authority first. Other anchors of the bundle follow.
     pub anchors: Vec<TrustAnchor>,
     /// Anchors of the rotation that are removed.
@@ -82,21 +85,33 @@ impl SignerBundle {
     }
 
     /// Observes the bundle with its consumers.
-    pub fn observe(&self, reports: &NodeReports) -> BundleObservation {
+    pub fn observe(
+        &self,
+        reports: &NodeReports,
+        targets: &BundleTargets,
+        history: &mut DeliveryHistory,
+    ) -> BundleObservation {
         let anchors = self.anchors();
         let labels = self.object.as_ref().map(|object| object.labels().clone()).unwrap_or_default();
-        let expected = ExpectedBundle {
-            bundle: &self.name,
-            signer: &self.signer,
-            labels: &labels,
-            digest: &digest(&anchors),
-        };
+        let digest = digest(&anchors);
+        let expected =
+            ExpectedBundle { bundle: &self.name, signer: &self.signer, labels: &labels, digest: &digest };
+        let volumes = reports::list_consumers(reports, expected);
+        let mut consumers =
+            volumes.zip(targets.list_consumers(expected)).map(|(some, others)| [some, others].concat());
+        if let Some(consumers) = &mut consumers {
+            let mut current = reports::list_current(reports, expected);
+            let synced = consumers.iter().filter(|each| each.kind == LaggardKind::BundleTarget);
+            let synced = synced.filter(|each| each.proof == ConsumerProof::NotObservable);
+            current.extend(synced.map(|each| each.name.clone()));
+            history.update(&digest, current, consumers);
+        }
         BundleObservation {
             name: self.name.clone(),
             owner: self.owner(),
             anchors: anchors.iter().map(TrustAnchor::fingerprint).collect(),
             tainted: self.tainted(),
-            consumers: reports::list_consumers(reports, expected),
+            consumers,
         }
     }
 
@@ -105,7 +120,7 @@ impl SignerBundle {
         &self,
         api: &Api<DynamicObject>,
         resource: &ApiResource,
-        change: &BundleChange,
+        change: &AnchorChange,
         now: OffsetDateTime,
     ) -> anyhow::Result<bool> {
         let written = self.encode(change, now)?;
@@ -130,7 +145,7 @@ impl SignerBundle {
         unless_changed(api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
     }
 
-    fn encode(&self, change: &BundleChange, now: OffsetDateTime) -> anyhow::Result<Value> {
+    fn encode(&self, change: &AnchorChange, now: OffsetDateTime) -> anyhow::Result<Value> {
         let mut anchors = change.anchors.clone();
         for anchor in self.anchors() {
             if !anchors.contains(&anchor) && !change.removed.contains(&anchor) {
@@ -173,7 +188,7 @@ impl SignerBundle {
     }
 
     /// Keeps the time since which an authority is tainted, because agents spread their renewals from then on.
-    fn encode_taint(&self, change: &BundleChange, now: OffsetDateTime) -> Option<String> {
+    fn encode_taint(&self, change: &AnchorChange, now: OffsetDateTime) -> Option<String> {
         let (id, window) = change.taint.as_ref()?;
         let annotation = self.object.as_ref().and_then(|object| object.annotations().get(TAINTED));
         let known = annotation.and_then(|text| serde_json::from_str::<Value>(text).ok());

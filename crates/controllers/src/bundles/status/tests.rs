@@ -23,7 +23,8 @@ fn namespace_filter() -> NamespaceFilter {
 
 fn sources(problem: Option<&str>) -> Vec<SourceStatus> {
     let problem = problem.map(str::to_owned);
-    vec![SourceStatus { source: "inLine".to_owned(), objects: 0, certificates: 1, problem }]
+    let inline = "inLine".to_owned();
+    vec![SourceStatus { source: inline, objects: 0, certificates: 1, problem, ..SourceStatus::default() }]
 }
 
 fn failure(kind: TargetKind, namespace: &str) -> TargetFailure {

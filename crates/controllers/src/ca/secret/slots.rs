@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 use time::OffsetDateTime;
+use windlass_api::timestamp;
 
 use super::generation::GeneratedCa;
 use super::{CERTIFICATE, CaContext, CaError, KEY, SecretCa};
@@ -18,6 +19,8 @@ use crate::ca::SigningCa;
 pub const ROTATION_ANNOTATION: &str = "windlass.dev/rotation";
 /// Annotation of a Secret whose prepared authority was withdrawn by a rollback.
 pub const WITHDRAWN_ANNOTATION: &str = "windlass.dev/rotation-withdrawn";
+/// Annotation with the time since which the rotation that wrote the slots is known to be deleted.
+pub const ABANDONED_ANNOTATION: &str = "windlass.dev/rotation-abandoned";
 const NEXT: (&str, &str) = ("next.crt", "next.key");
 const ACTIVE: (&str, &str) = (CERTIFICATE, KEY);
 const PREVIOUS: (&str, &str) = ("previous.crt", "previous.key");
@@ -34,6 +37,8 @@ pub struct CaSlots {
     pub rotation: Option<String>,
     /// Whether a rollback has withdrawn the prepared authority.
     pub is_withdrawn: bool,
+    /// Since when the rotation that wrote the slots is known to be deleted; `None` if it is not.
+    pub abandoned_since: Option<OffsetDateTime>,
 }
 
 /// A write of the slots.
@@ -49,6 +54,8 @@ pub enum SlotChange {
     DiscardNext,
     /// The previous authority is removed with its key.
     DestroyPrevious,
+    /// The rotation was deleted: the prepared authority is removed with its key, and the time is recorded.
+    Abandon(OffsetDateTime),
 }
 
 impl SecretCa {
@@ -70,6 +77,7 @@ impl SecretCa {
             previous: self.parse_slot(secret, PREVIOUS),
             rotation: annotation(ROTATION_ANNOTATION),
             is_withdrawn: annotation(WITHDRAWN_ANNOTATION).is_some(),
+            abandoned_since: annotation(ABANDONED_ANNOTATION).and_then(|time| timestamp::parse(&time).ok()),
         })
     }
 
@@ -127,6 +135,7 @@ fn with_next(secret: &Secret, generated: &GeneratedCa, rotation: &str) -> Secret
     let annotations = prepared.metadata.annotations.get_or_insert_default();
     annotations.insert(ROTATION_ANNOTATION.to_owned(), rotation.to_owned());
     annotations.remove(WITHDRAWN_ANNOTATION);
+    annotations.remove(ABANDONED_ANNOTATION);
     // That of an earlier rotation would be taken for the authority that this one has replaced.
     remove_slot(&mut prepared, PREVIOUS);
     let data = prepared.data.get_or_insert_default();
@@ -151,6 +160,11 @@ fn changed(secret: &Secret, change: SlotChange) -> Secret {
         SlotChange::Withdraw => {}
         SlotChange::DiscardNext => remove_slot(&mut changed, NEXT),
         SlotChange::DestroyPrevious => remove_slot(&mut changed, PREVIOUS),
+        SlotChange::Abandon(since) => {
+            remove_slot(&mut changed, NEXT);
+            let annotations = changed.metadata.annotations.get_or_insert_default();
+            annotations.insert(ABANDONED_ANNOTATION.to_owned(), timestamp::format(since));
+        }
     }
     if matches!(change, SlotChange::SwitchBack | SlotChange::Withdraw) {
         let annotations = changed.metadata.annotations.get_or_insert_default();

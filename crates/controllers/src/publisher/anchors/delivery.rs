@@ -140,6 +140,11 @@ impl NodeReports {
         Some(lacking.map(|(node, _)| node.as_str()).collect())
     }
 
+    /// Whether a node has a report; `None` if that is not known, or if the server has no reports.
+    pub fn has_reported(&self, node: &str) -> Option<bool> {
+        (self.state == ReportsState::Known).then(|| self.nodes.contains_key(node))
+    }
+
     /// Lists what nodes report about a bundle; `None` if that is not known.
     pub fn deliveries(&self, wanted: ExpectedBundle<'_>) -> Option<Vec<ReportedDelivery<'_>>> {
         if self.state == ReportsState::Unknown {

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use time::macros::datetime;
+use windlass_api::ca_rotation::LaggardKind;
 
 use super::super::observation::{BundleConsumer, ConsumerProof, DependentSigners, LeafObservation};
 use super::*;
@@ -21,8 +22,11 @@ fn switched() -> AuthorityPosition {
 }
 
 fn consumer(name: &str, proof: ConsumerProof) -> BundleConsumer {
-    let node = name.split('/').nth(1).unwrap().to_owned();
-    BundleConsumer { name: name.to_owned(), node, volumes: 1, proof }
+    let (kind, node) = match name.split_once('/').unwrap() {
+        ("bundle", _) => (LaggardKind::BundleTarget, String::new()),
+        (_, volume) => (LaggardKind::Node, volume.split('/').next().unwrap().to_owned()),
+    };
+    BundleConsumer { kind, name: name.to_owned(), node, volumes: 1, proof, failure: None }
 }
 
 fn bundle(anchors: &[&str], consumers: Vec<BundleConsumer>) -> BundleObservation {
@@ -211,6 +215,36 @@ fn operators_change_what_is_waited_for() {
 }
 
 #[test]
+fn bundles_hold_a_rotation_until_their_targets_are_written() {
+    let targets = |proof: ConsumerProof| vec![consumer("bundle/web", proof)];
+    let stale = || targets(ConsumerProof::Stale("not synced".to_owned()));
+    let written = || targets(ConsumerProof::NotObservable);
+    let policy = RotationPolicy {
+        accepted_consumers: ["bundle/web".to_owned()].into(),
+        excluded_nodes: ["web".to_owned()].into(),
+        ..RotationPolicy::default()
+    };
+    let both = ["old", "new"];
+    let table = [
+        (observation(prepared(), bundle(&both, stale())), Some(LaggardReason::NotWritten)),
+        (observation(prepared(), bundle(&both, written())), None),
+        (observation(switched(), bundle(&["new"], stale())), Some(LaggardReason::StillPresent)),
+        (observation(switched(), bundle(&["new"], written())), None),
+    ];
+    for (number, (observed, reason)) in table.into_iter().enumerate() {
+        let decision = derive(&policy, &observed, NOW);
+        let laggards: Vec<_> =
+            decision.laggards.iter().map(|each| (each.kind, each.name.as_str(), each.reason)).collect();
+        let wanted = reason.map(|reason| (LaggardKind::BundleTarget, "bundle/web", reason));
+        assert_eq!(laggards, wanted.into_iter().collect::<Vec<_>>(), "case {number}");
+        assert_eq!(decision.hold.is_some(), reason.is_some(), "case {number}");
+        let counts = decision.consumers;
+        let written = u32::from(reason.is_none());
+        assert_eq!((counts.total, counts.written, counts.not_observable), (1, written, written));
+    }
+}
+
+#[test]
 fn an_anchor_stays_while_leaves_are_outstanding_unless_that_is_accepted() {
     let main = || tainted(bundle(&["old", "new"], vec![]), "id-old");
     let held = outstanding(observation(switched(), main()), 3, 0);
@@ -327,6 +361,70 @@ fn the_canary_bundle_changes_first() {
     let short = RotationPolicy { soak_time: Duration::from_secs(60), ..RotationPolicy::default() };
     let soaked = with_canary(prepared(), bundle(&both, read()), bundle(&["old"], read()));
     assert_eq!(summary(&short, &soaked), (RotationPhase::Publishing, write(true, true, None), ""));
+}
+
+#[test]
+fn a_node_that_does_not_report_is_unknown() {
+    let silent = || consumer("node/n1", ConsumerProof::NotReported);
+    let both = bundle(&["old", "new"], vec![silent()]);
+    let decision = derive(&RotationPolicy::default(), &observation(prepared(), both.clone()), NOW);
+    assert_eq!((decision.phase, decision.action), (RotationPhase::WaitingForTrust, None));
+    let laggard = &decision.laggards[0];
+    assert_eq!((laggard.name.as_str(), laggard.reason), ("node/n1", LaggardReason::NotReporting));
+    let gone = RotationPolicy { excluded_nodes: ["n1".to_owned()].into(), ..RotationPolicy::default() };
+    let switch = Some(RotationAction::Switch(AuthorityRole::New));
+    assert_eq!(summary(&gone, &observation(prepared(), both)).1, switch);
+    let retired = observation(switched(), bundle(&["new"], vec![silent()]));
+    assert_eq!(summary(&RotationPolicy::default(), &retired).2, "ConsumersLagging");
+}
+
+#[test]
+fn a_canary_that_fails_is_rolled_back_before_the_other_bundle_changes() {
+    let failed = |volumes| BundleConsumer {
+        failure: Some("disk full".to_owned()),
+        volumes,
+        ..consumer("node/n1/v", ConsumerProof::Stale(String::new()))
+    };
+    let observed = |volumes, main: &[&str]| RotationObservation {
+        canary: Some(bundle(&["old", "new"], vec![failed(volumes)])),
+        canary_since: Some(NOW),
+        ..observation(prepared(), bundle(main, vec![]))
+    };
+    let default = RotationPolicy::default;
+    let tolerant = || RotationPolicy { max_canary_failures: 1, ..default() };
+    let table = [
+        (default(), observed(1, &["old"]), true),
+        (tolerant(), observed(1, &["old"]), false),
+        (tolerant(), observed(2, &["old"]), true),
+        (
+            RotationPolicy { excluded_nodes: ["n1".to_owned()].into(), ..default() },
+            observed(1, &["old"]),
+            false,
+        ),
+        (RotationPolicy { compromised: true, ..default() }, observed(1, &["old"]), false),
+        (RotationPolicy { paused: true, ..default() }, observed(1, &["old"]), false),
+        // The soak time is over, so others may depend on the new anchor.
+        (default(), observed(1, &["old", "new"]), false),
+    ];
+    for (number, (policy, observed, wanted)) in table.into_iter().enumerate() {
+        let decision = derive(&policy, &observed, NOW);
+        let reason = match decision.action {
+            Some(RotationAction::RollBack(reason)) => Some(reason),
+            _ => None,
+        };
+        assert_eq!(reason.is_some(), wanted, "case {number}");
+        assert!(reason.is_none_or(|reason| reason.ends_with("node/n1/v: disk full")));
+    }
+    // A consumer that lags does not hold the rollback: it had the old anchor from the beginning.
+    let withdrawn =
+        AuthorityPosition::Prepared { old: identity("old"), new: identity("new"), is_withdrawn: true };
+    let canary = tainted(bundle(&["old", "new"], vec![failed(1)]), "id-new");
+    let main = tainted(bundle(&["old"], vec![]), "id-new");
+    let back = RotationPolicy { rollback: true, ..default() };
+    let observed = RotationObservation { canary: Some(canary), ..observation(withdrawn, main) };
+    let removal =
+        RotationAction::WriteBundle { bundle: BundleRole::Canary, old: true, new: false, taint: None };
+    assert_eq!(summary(&back, &observed), (RotationPhase::RollingBack, Some(removal), ""));
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub fn held_hint(reason: HeldReason, rotation: &str) -> String {
         HeldReason::CanarySoaking => "wait until the soak time of the canary is over".into(),
         HeldReason::LedgerUnavailable => "check the ledger with windlass cert verify-ledger".into(),
         HeldReason::ReportsUnavailable => {
-            "check that NodeTrusts are served (windlass crds nodetrusts) and that the controllers may list them".into()
+            "check that NodeTrusts are served (windlass crds nodetrusts) and that the controllers may list them and Bundles".into()
         }
     }
 }

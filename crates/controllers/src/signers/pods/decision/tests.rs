@@ -234,6 +234,14 @@ fn times_have_the_format_of_the_api() {
         let until = (times.begin_refresh_at - start).whole_minutes();
         assert_eq!(until, renewal, "{line} {asked}");
     }
+    // A planned retirement of the CA ends it earlier.
+    let request_day = request(json!({ "maxExpirationSeconds": 86_400 }));
+    for (limit, life) in [(90, 92), (3 * day, day)] {
+        let limited = PodContext { leaf_limit: Some(NOW + Duration::minutes(limit)), ..world() };
+        let profile = profile(&["trustDomain: example.com"]);
+        let (leaf, _) = leaf(decide(&request_day, &profile, &limited, &usual(), NOW));
+        assert_eq!(leaf.not_after() - leaf.not_before(), Duration::minutes(life), "{limit}");
+    }
     let mut unsaid = request(json!({}));
     unsaid.data["spec"].as_object_mut().unwrap().remove("maxExpirationSeconds");
     let profile = profile(&["trustDomain: example.com", "maxDuration: 48h"]);
