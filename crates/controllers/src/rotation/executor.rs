@@ -11,7 +11,7 @@ use super::observation::{AuthorityPosition, AuthorityRole, BundleRole};
 use super::phase::RotationAction;
 use super::policy::RotationPolicy;
 use super::reconcile::SignerSnapshot;
-use super::trust_bundle::BundleChange;
+use super::trust_bundle::AnchorChange;
 use crate::ca::secret::SlotChange;
 use crate::publisher::anchors::TrustAnchor;
 use crate::signers::CustomSigner;
@@ -114,7 +114,7 @@ impl RotationController {
         let active = snapshot.identity(active).context("the authority is not known")?.anchor.clone();
         let taint = presence.taint.and_then(|role| snapshot.identity(role));
         let window = policy.effective_renewal_window();
-        let change = BundleChange {
+        let change = AnchorChange {
             anchors,
             removed,
             active,

@@ -50,7 +50,7 @@ pub enum AuthorityPosition {
     Unprepared(NewAuthoritySource),
     /// Both exist, and the old one is active.
     Prepared {
-        /// Active authority.
+        /// Authority that signs until the switch.
         old: AuthorityIdentity,
         /// Authority that is to become active.
         new: AuthorityIdentity,
@@ -59,9 +59,9 @@ pub enum AuthorityPosition {
     },
     /// Both are known, and the new one is active.
     Switched {
-        /// Replaced authority.
+        /// Authority that signed until the switch.
         old: AuthorityIdentity,
-        /// Active authority.
+        /// Authority that signs since the switch.
         new: AuthorityIdentity,
         /// Whether the key of the old one still exists, so that it can be active again.
         is_reversible: bool,
@@ -82,7 +82,7 @@ pub enum NewAuthoritySource {
 pub enum BundleOwner {
     /// The controllers, or nobody yet: it does not exist.
     Windlass,
-    /// Another manager.
+    /// Another manager, whose bundles are not written.
     Foreign,
 }
 

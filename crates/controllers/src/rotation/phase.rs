@@ -56,7 +56,7 @@ pub enum RotationAction {
 /// Phase of a rotation, what to do next, and what it waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RotationDecision {
-    /// Derived phase.
+    /// Phase that follows from what is observed, for the status.
     pub phase: RotationPhase,
     /// Next write; `None` if nothing is to be done now.
     pub action: Option<RotationAction>,

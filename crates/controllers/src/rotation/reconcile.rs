@@ -98,15 +98,19 @@ impl RotationController {
             }
             let Some(signer) = signer else { return self.report_unknown_signer(rotation, name).await };
             match self.step(signer, rotation).await? {
-                StepOutcome::Again => {}
-                StepOutcome::Waits => return Ok(Requeue::Done),
-                StepOutcome::Failed(message) => return Ok(Requeue::WithBackoff(message)),
+                RotationProgress::Again => {}
+                RotationProgress::Waits => return Ok(Requeue::Done),
+                RotationProgress::Failed(message) => return Ok(Requeue::WithBackoff(message)),
             }
         }
         Ok(Requeue::WithBackoff("the rotation goes on".into()))
     }
 
-    async fn step(&self, signer: &CustomSigner, rotation: RotationObject) -> anyhow::Result<StepOutcome> {
+    async fn step(
+        &self,
+        signer: &CustomSigner,
+        rotation: RotationObject,
+    ) -> anyhow::Result<RotationProgress> {
         let policy = RotationPolicy::from(&rotation.spec);
         let snapshot = self.observe_signer(signer, &rotation).await?;
         let now = (self.clock)();
@@ -119,16 +123,16 @@ impl RotationController {
         let facts = self.status_facts(&rotation, &snapshot);
         let rotation = match self.report(rotation, &decision, facts, now).await? {
             Some(rotation) => rotation,
-            None => return Ok(StepOutcome::Failed("the rotation was modified concurrently".into())),
+            None => return Ok(RotationProgress::Failed("the rotation was modified concurrently".into())),
         };
         self.schedule(signer.custom.name.as_str(), decision.recheck);
         if decision.phase.is_final() {
-            return Ok(StepOutcome::Again);
+            return Ok(RotationProgress::Again);
         }
-        let Some(action) = &decision.action else { return Ok(StepOutcome::Waits) };
+        let Some(action) = &decision.action else { return Ok(RotationProgress::Waits) };
         match self.execute(signer, &rotation, &policy, &snapshot, action).await {
-            Ok(true) => Ok(StepOutcome::Again),
-            Ok(false) => Ok(StepOutcome::Failed("an object was modified concurrently".into())),
+            Ok(true) => Ok(RotationProgress::Again),
+            Ok(false) => Ok(RotationProgress::Failed("an object was modified concurrently".into())),
             Err(error) => {
                 let message = format!("{error:#}");
                 let reason = match action {
@@ -139,7 +143,7 @@ impl RotationController {
                 let held = RotationDecision { action: None, hold, ..decision };
                 let facts = self.status_facts(&rotation, &snapshot);
                 self.report(rotation, &held, facts, now).await?;
-                Ok(StepOutcome::Failed(message))
+                Ok(RotationProgress::Failed(message))
             }
         }
     }
@@ -458,7 +462,7 @@ impl RotationController {
 }
 
 /// What follows a step.
-enum StepOutcome {
+enum RotationProgress {
     /// The next step may be possible at once.
     Again,
     /// Something has to change first.

@@ -18,9 +18,9 @@ const MAX_MESSAGE: usize = 1024;
 pub struct StatusFacts {
     /// Generation of the rotation that was decided on.
     pub generation: Option<i64>,
-    /// Replaced authority.
+    /// Authority that is replaced; `None` keeps the recorded one.
     pub old: Option<CaRotationAuthority>,
-    /// Introduced authority.
+    /// Authority that replaces it; `None` keeps the recorded one.
     pub new: Option<CaRotationAuthority>,
     /// Leaves of both; `None` if the ledger is not known.
     pub leaves: Option<CaRotationLeaves>,

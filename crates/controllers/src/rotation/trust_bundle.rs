@@ -31,14 +31,14 @@ pub struct SignerBundle {
     pub name: String,
     /// Name of the signer.
     pub signer: String,
-    /// Configured labels.
+    /// Labels that the configuration of the signer gives it.
     pub labels: BTreeMap<String, String>,
     /// The object; `None` if it does not exist.
     pub object: Option<DynamicObject>,
 }
 
 /// Content of a bundle that is to be written.
-pub struct BundleChange {
+pub struct AnchorChange {
     /// Anchors of the rotation, that of the active authority first. Other anchors of the bundle follow.
     pub anchors: Vec<TrustAnchor>,
     /// Anchors of the rotation that are removed.
@@ -105,7 +105,7 @@ impl SignerBundle {
         &self,
         api: &Api<DynamicObject>,
         resource: &ApiResource,
-        change: &BundleChange,
+        change: &AnchorChange,
         now: OffsetDateTime,
     ) -> anyhow::Result<bool> {
         let written = self.encode(change, now)?;
@@ -130,7 +130,7 @@ impl SignerBundle {
         unless_changed(api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
     }
 
-    fn encode(&self, change: &BundleChange, now: OffsetDateTime) -> anyhow::Result<Value> {
+    fn encode(&self, change: &AnchorChange, now: OffsetDateTime) -> anyhow::Result<Value> {
         let mut anchors = change.anchors.clone();
         for anchor in self.anchors() {
             if !anchors.contains(&anchor) && !change.removed.contains(&anchor) {
@@ -173,7 +173,7 @@ impl SignerBundle {
     }
 
     /// Keeps the time since which an authority is tainted, because agents spread their renewals from then on.
-    fn encode_taint(&self, change: &BundleChange, now: OffsetDateTime) -> Option<String> {
+    fn encode_taint(&self, change: &AnchorChange, now: OffsetDateTime) -> Option<String> {
         let (id, window) = change.taint.as_ref()?;
         let annotation = self.object.as_ref().and_then(|object| object.annotations().get(TAINTED));
         let known = annotation.and_then(|text| serde_json::from_str::<Value>(text).ok());
