@@ -434,8 +434,9 @@ impl CompactRecord {
     }
 }
 
-/// Identifies who holds a certificate of a signer: a pod by its UID, a node by its name, and otherwise the requester and
-/// all names in the certificate.
+/// Identifies who holds a certificate of a signer: a pod by its UID, a node by its name if the certificate is its own, and
+/// otherwise the requester and all names in the certificate. A node also requests for services on its host, which have
+/// names of their own and are renewed one by one.
 fn holder_identity(record: &IssuanceRecord) -> [u8; 16] {
     let mut parts = vec![record.signer.as_str()];
     let (uid, names);
@@ -447,14 +448,20 @@ fn holder_identity(record: &IssuanceRecord) -> [u8; 16] {
             };
             parts.extend(["pod", &record.request.namespace, &uid]);
         }
-        (None, Some(node)) => parts.extend(["node", node]),
-        (None, None) => {
+        (None, Some(node)) if is_of_node(record, node) => parts.extend(["node", node]),
+        (None, _) => {
             names = view::join_names(record);
             parts.extend(["names", &record.requester, &record.subject, &names]);
         }
     }
     let [first, _] = *sha256(parts.join("\0").as_bytes()).as_chunks().0 else { return [0; 16] };
     first
+}
+
+/// Whether the subject is the node itself.
+fn is_of_node(record: &IssuanceRecord, node: &str) -> bool {
+    let rest = record.subject.strip_prefix("CN=system:node:").and_then(|rest| rest.strip_prefix(node));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
 }
 
 fn usize_of(number: u32) -> usize {
