@@ -118,6 +118,9 @@ fn a_rotation_ends_the_same_if_the_controllers_are_killed() {
         }
         let rotation = cluster.wait_until_completed(&name);
         cluster.check_completed(&rotation);
+        let steps = rotation["status"]["steps"].as_array().unwrap().iter();
+        let begins = steps.skip(1).filter(|step| step["phase"] == "Preparing").count();
+        assert_eq!(begins, 0, "it does not begin again: {:#}", rotation["status"]["steps"]);
     }
 }
 
