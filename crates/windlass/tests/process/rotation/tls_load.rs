@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::io::{Error, ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -30,10 +30,16 @@ const ANSWER: &[u8] = b"served\n";
 pub struct TlsLoad {
     state: Arc<LoadState>,
     clients: Vec<JoinHandle<()>>,
-    python_client: Child,
-    python_client_lines: Receiver<String>,
-    python_server: Child,
-    python_server_lines: Receiver<String>,
+    programs: Vec<PeerProcess>,
+    python_server: PeerProcess,
+}
+
+/// A program that connects until its standard input ends, and prints `ok` for every good connection; or a server that
+/// prints failures.
+struct PeerProcess {
+    name: &'static str,
+    child: Child,
+    lines: Receiver<String>,
 }
 
 /// What the threads share.
@@ -53,15 +59,14 @@ struct TlsTarget {
 }
 
 impl TlsLoad {
-    /// Starts a rustls server and a rustls client for each volume, a server and a client in Python, and a loop that
-    /// runs `openssl s_client`. Returns when all of them have made connections.
+    /// Starts a rustls server and a rustls client for each volume, a server and a client in Python, a client in Java if
+    /// it is installed, and a loop that runs `openssl s_client`. Returns when all of them have made connections.
     pub fn start(volumes: &[HostVolume]) -> Self {
         let state = Arc::new(LoadState::default());
         let servers: Vec<TlsTarget> = volumes.iter().map(|volume| start_server(volume, &state)).collect();
         let last = volumes.last().unwrap();
-        let mut python_server = start_python("server", &last.directory, &[]);
-        let python_server_lines = lines(python_server.stdout.take().unwrap());
-        let port = python_server_lines.recv_timeout(PATIENCE).expect("Python serves").parse().unwrap();
+        let python_server = PeerProcess::python("server", &last.directory, &[]);
+        let port = python_server.lines.recv_timeout(PATIENCE).expect("Python serves").parse().unwrap();
         let all = [&servers[..], &[TlsTarget { port, name: last.host_name.clone() }]].concat();
         let mut clients: Vec<_> = volumes
             .iter()
@@ -74,11 +79,14 @@ impl TlsLoad {
         clients.push(thread::spawn(move || run_openssl(&shared, &of_openssl, &targets)));
         let targets: Vec<String> =
             servers.iter().map(|server| format!("{}={}", server.port, server.name)).collect();
-        let mut python_client = start_python("client", &volumes[0].directory, &targets);
-        let python_client_lines = lines(python_client.stdout.take().unwrap());
-        assert_eq!(python_client_lines.recv_timeout(PATIENCE).as_deref(), Ok("ok"));
-        let load =
-            Self { state, clients, python_client, python_client_lines, python_server, python_server_lines };
+        let directory = &volumes[0].directory;
+        let mut programs = vec![PeerProcess::python("client", directory, &targets)];
+        programs.extend(PeerProcess::java(directory, &targets));
+        for program in &programs {
+            let first = program.lines.recv_timeout(PATIENCE);
+            assert_eq!(first.as_deref(), Ok("ok"), "{}", program.name);
+        }
+        let load = Self { state, clients, programs, python_server };
         load.wait_for_connections();
         load
     }
@@ -91,35 +99,83 @@ impl TlsLoad {
         }
     }
 
-    /// Ends all of them and insists that no handshake failed. Returns the number of connections.
-    pub fn finish(mut self) -> usize {
+    /// Ends all of them and insists that no handshake failed.
+    pub fn finish(mut self) {
         self.wait_for_connections();
         self.state.is_over.store(true, Ordering::SeqCst);
-        drop(self.python_client.stdin.take());
         for client in std::mem::take(&mut self.clients) {
             client.join().unwrap();
         }
-        let status = wait(&mut self.python_client, PATIENCE).expect("the Python client ends");
-        assert!(status.success(), "{status}");
-        let of_client: Vec<String> = self.python_client_lines.iter().collect();
-        let (good, mut failed): (Vec<String>, _) = of_client.into_iter().partition(|line| line == "ok");
-        failed.extend(self.python_server_lines.try_iter());
-        failed.extend(self.state.failures.lock().unwrap().drain(..));
-        assert_eq!(failed, [""; 0]);
         let counts = [&self.state.rustls, &self.state.openssl].map(|count| count.load(Ordering::SeqCst));
-        assert!(good.len() > 4, "Python connected {} times", good.len());
-        eprintln!("connections: rustls {}, openssl {}, Python {}", counts[0], counts[1], good.len() + 1);
-        counts[0] + counts[1] + good.len()
+        let mut failed = std::mem::take(&mut *self.state.failures.lock().unwrap());
+        let mut good = 0;
+        for program in &mut self.programs {
+            let (count, errors) = program.finish();
+            assert!(count > 0, "{} connected once", program.name);
+            good += count;
+            failed.extend(errors);
+        }
+        failed.extend(self.python_server.lines.try_iter());
+        // The servers were waited for by their clients.
+        failed.append(&mut self.state.failures.lock().unwrap());
+        assert_eq!(failed, [""; 0]);
+        eprintln!("connections: rustls {}, openssl {}, Python and Java {good}", counts[0], counts[1]);
     }
 }
 
 impl Drop for TlsLoad {
     fn drop(&mut self) {
         self.state.is_over.store(true, Ordering::SeqCst);
-        for child in [&mut self.python_client, &mut self.python_server] {
-            let _ = child.kill();
-            let _ = child.wait();
+    }
+}
+
+impl PeerProcess {
+    fn python(mode: &str, directory: &Path, targets: &[String]) -> Self {
+        let python = std::env::var_os("WINDLASS_PYTHON").unwrap_or(OsString::from("python3"));
+        let mut command = Command::new(python);
+        command.arg("-B").arg(script("python/tls_peer.py")).arg(mode).arg(directory).args(targets);
+        Self::start("Python", command).expect("Python is installed")
+    }
+
+    /// Starts a client in Java; `None` if it is not installed.
+    fn java(directory: &Path, targets: &[String]) -> Option<Self> {
+        let mut command = Command::new("java");
+        // It runs for seconds, and leaves the processor to the programs under test.
+        command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]);
+        command.arg(script("java/TlsClient.java")).arg(directory).args(targets);
+        let started = Self::start("Java", command);
+        if started.is_none() {
+            // Printed, because a skipped part of the test must not look like one that passed.
+            eprintln!("java not found; there is no client in Java");
         }
+        started
+    }
+
+    fn start(name: &'static str, mut command: Command) -> Option<Self> {
+        match command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() {
+            Ok(mut child) => {
+                let lines = lines(child.stdout.take().unwrap());
+                Some(Self { name, child, lines })
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("{name}: {error}"),
+        }
+    }
+
+    /// Ends a client; returns the number of good connections and the other lines.
+    fn finish(&mut self) -> (usize, Vec<String>) {
+        drop(self.child.stdin.take());
+        let status = wait(&mut self.child, PATIENCE).unwrap_or_else(|| panic!("{} does not end", self.name));
+        assert!(status.success(), "{}: {status}", self.name);
+        let (good, failed): (Vec<String>, Vec<String>) = self.lines.iter().partition(|line| line == "ok");
+        (good.len(), failed.into_iter().map(|line| format!("{}: {line}", self.name)).collect())
+    }
+}
+
+impl Drop for PeerProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -136,12 +192,8 @@ impl LoadState {
     }
 }
 
-fn start_python(mode: &str, directory: &Path, targets: &[String]) -> Child {
-    let python = std::env::var_os("WINDLASS_PYTHON").unwrap_or(OsString::from("python3"));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process/python/tls_peer.py");
-    let mut command = Command::new(python);
-    command.arg("-B").arg(script).arg(mode).arg(directory).args(targets);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("Python is installed")
+fn script(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/process").join(path)
 }
 
 /// Starts a rustls server that reads the files of the volume for every connection.
@@ -166,7 +218,7 @@ fn start_server(volume: &HostVolume, state: &Arc<LoadState>) -> TlsTarget {
 
 fn serve(stream: TcpStream, content: &VolumeContent) -> Result<(), Error> {
     stream.set_read_timeout(Some(PATIENCE))?;
-    let connection = ServerConnection::new(server_config(content)).map_err(other)?;
+    let connection = ServerConnection::new(server_config(content)).map_err(Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
     stream.read_exact(&mut [0; 3])?;
     stream.write_all(ANSWER)?;
@@ -192,8 +244,8 @@ fn run_client(state: &LoadState, volume: &HostVolume, targets: &[TlsTarget]) {
 fn connect(target: &TlsTarget, content: &VolumeContent) -> Result<(), Error> {
     let stream = TcpStream::connect(("127.0.0.1", target.port))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let name = ServerName::try_from(target.name.clone()).map_err(other)?;
-    let connection = ClientConnection::new(client_config(content), name).map_err(other)?;
+    let name = ServerName::try_from(target.name.clone()).map_err(Error::other)?;
+    let connection = ClientConnection::new(client_config(content), name).map_err(Error::other)?;
     let mut stream = StreamOwned::new(connection, stream);
     stream.write_all(b"hi\n")?;
     let mut answer = [0; ANSWER.len()];
@@ -260,8 +312,4 @@ fn roots(content: &VolumeContent) -> Arc<RootCertStore> {
 fn credentials(content: &VolumeContent) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let chain = CertificateDer::pem_slice_iter(&content.credentials).map(Result::unwrap).collect();
     (chain, PrivateKeyDer::from_pem_slice(&content.credentials).unwrap())
-}
-
-fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::new(ErrorKind::Other, error)
 }
