@@ -271,6 +271,7 @@ impl ModelWorld {
             name: format!("node/{}/v", node.name),
             node: node.name.clone(),
             volumes: 1,
+            blocked: String::new(),
             proof: match node.written == bundle.anchors {
                 false => ConsumerProof::Stale(String::new()),
                 true if node.is_read => ConsumerProof::Read,

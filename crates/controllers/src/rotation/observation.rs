@@ -112,6 +112,8 @@ pub struct BundleConsumer {
     pub volumes: u32,
     /// What is proven about them.
     pub proof: ConsumerProof,
+    /// Why the agent cannot update their files; empty if it can. They may have a leaf that has been superseded.
+    pub blocked: String,
 }
 
 /// What is proven about a consumer of a bundle.

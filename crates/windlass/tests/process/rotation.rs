@@ -5,12 +5,13 @@ mod rotation_cluster;
 mod tls_load;
 
 use std::fs;
+use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use rand::Rng as _;
-use rustix::process::Signal;
+use rustix::process::{Signal, geteuid};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -103,6 +104,40 @@ fn wait_for_laggard(cluster: &RotationCluster, name: &str, laggard: (&str, &str)
         let rotation = cluster.rotation(name);
         (laggards(&rotation) == [laggard]).then_some(rotation)
     })
+}
+
+#[test]
+fn a_full_disk_keeps_the_old_anchor_until_there_is_space() {
+    if !geteuid().is_root() {
+        // Printed, because a skipped test must not look like one that passed.
+        eprintln!("not root; no small file system can be mounted");
+        return;
+    }
+    let cluster = RotationCluster::start_on_small_disk(&["n1"], "web");
+    let name = cluster.start_rotation(&["--renewal-window", "1s"]);
+    wait_for_laggard(&cluster, &name, ("node/n1/host/web", "NotRead"));
+    let filler = cluster.agents[0].volume.directory.join("filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    let full = std::iter::repeat_with(|| file.write_all(&[0; 512])).find_map(Result::err);
+    assert_eq!(full.map(|error| error.kind()), Some(ErrorKind::StorageFull));
+    drop(file);
+
+    // The new CA signs, and the agent cannot store the certificate that it gets.
+    expect_code(cluster.rotate(&["accept", SIGNER, "node/n1/host/web"]).output().unwrap(), 0);
+    let rotation = wait_for_laggard(&cluster, &name, ("node/n1/host/web", "NotWritten"));
+    let message = rotation["status"]["laggards"][0]["message"].as_str().unwrap();
+    assert!(message.contains("No space left on device"), "{rotation:#}");
+    let settled = poll_until("the certificate is not superseded", || {
+        let rotation = cluster.rotation(&name);
+        let is_held = held_reason(&rotation) == Some("ConsumersLagging");
+        (rotation["status"]["leaves"]["outstanding"] == 0 && is_held).then_some(rotation)
+    });
+    assert_eq!(settled["status"]["phase"], "Renewing", "{settled:#}");
+    assert_eq!(cluster.published().matches("BEGIN").count(), 2);
+
+    fs::remove_file(&filler).unwrap();
+    let rotation = cluster.wait_until_completed(&name);
+    cluster.check_completed(&rotation);
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub fn request_policy() -> Value {
 pub struct HostAgent {
     /// Killed before its directory is unmounted.
     process: ChildProcess,
-    _mounted: MountGuard,
+    _mounted: [MountGuard; 2],
     pub node: String,
     pub volume: HostVolume,
 }
@@ -92,15 +92,32 @@ pub struct RotationCluster {
 }
 
 impl RotationCluster {
-    /// Starts a server with a Signer object whose CA is generated into a Secret, and agents that have joined.
+    /// Starts a server with a Signer object whose CA is generated into a Secret, and agents that join.
     pub fn start(nodes: &[&str], projection: &str) -> Self {
+        Self::join(Self::start_server(), nodes, projection)
+    }
+
+    /// As [`RotationCluster::start`], with host projections on small file systems of their own.
+    pub fn start_on_small_disk(nodes: &[&str], projection: &str) -> Self {
+        let admin = Self::start_server();
+        for node in nodes {
+            let directory = admin.server.place().path().join("hosts").join(node).join("tls");
+            fs::create_dir_all(&directory).unwrap();
+            let mut mount = Command::new("mount");
+            mount.args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&directory);
+            assert!(mount.status().unwrap().success(), "{mount:?}");
+        }
+        Self::join(admin, nodes, projection)
+    }
+
+    fn start_server() -> Kubectl {
         let admin = Kubectl::with_server(TestDataDir::new().start());
         let signer = json!({
             "apiVersion": "windlass.dev/v1alpha1", "kind": "Signer", "metadata": {"name": "web"},
             "spec": {"signerName": SIGNER, "ca": {"selfSigned": {}}, "requests": request_policy(), "publish": {}},
         });
         admin.ok_with(&signer.to_string(), &["create", "-f", "-"]);
-        Self::join(admin, nodes, projection)
+        admin
     }
 
     /// Lets agents join a server that has the signer, and waits until they have files and report them.
@@ -248,6 +265,6 @@ fn start_agent(path: &Path, node: &str, projection: &str) -> HostAgent {
          --metrics-listen 127.0.0.1:0 --projections hosts/{node}/projections.yaml"
     );
     let process = ChildProcess::spawn_logged(&mut shell(path, &line), &home.join("node.log"));
-    let _mounted = MountGuard(home.join("pki/pods"));
+    let _mounted = [home.join("pki/pods"), directory.clone()].map(MountGuard);
     HostAgent { process, _mounted, node: node.to_owned(), volume: HostVolume { directory, host_name } }
 }
