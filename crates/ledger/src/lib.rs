@@ -40,7 +40,8 @@
 //! # Supersession
 //!
 //! A certificate is superseded when the same signer issued a newer one with another key to the same holder. The holder is
-//! the pod (by UID) if a pod requested it, else the node, else the requester together with all names in the certificate.
+//! the pod (by UID) if a pod requested it, the node if it is the subject, and otherwise the requester together with all
+//! names in the certificate.
 //!
 //! ```
 //! use windlass_ledger::{LedgerChain, LedgerEntry, SegmentBuilder, SegmentHeader, StoredSegment, verify_chain};

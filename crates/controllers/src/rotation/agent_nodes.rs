@@ -53,6 +53,7 @@ impl AgentNodes {
             volumes: 0,
             proof: ConsumerProof::NotReported,
             failure: None,
+            blocked: String::new(),
         });
         self.is_known.then(|| consumers.collect())
     }

@@ -73,6 +73,7 @@ impl BundleTargets {
             volumes: 1,
             proof: report.prove(expected),
             failure: None,
+            blocked: String::new(),
         });
         self.is_known.then(|| consumers.collect())
     }

@@ -68,6 +68,17 @@ pub fn stale(
     Some(lagging.collect())
 }
 
+/// Lists the consumers of a bundle whose files cannot be updated, and may therefore have a leaf that the ledger counts as
+/// superseded; `None` if that is not known.
+pub fn blocked(policy: &RotationPolicy, bundle: &BundleObservation) -> Option<Vec<LaggingConsumer>> {
+    let waited_for = waited_for(policy, bundle)?.filter(|consumer| !consumer.blocked.is_empty());
+    let lagging = waited_for.map(|consumer| {
+        let message = format!("the volume is blocked: {}", consumer.blocked);
+        lagging(consumer, LaggardReason::NotWritten, None, message)
+    });
+    Some(lagging.collect())
+}
+
 /// Lists the consumers of a bundle that have not read it and are not accepted; `None` if that is not known.
 pub fn unread(policy: &RotationPolicy, bundle: &BundleObservation) -> Option<Vec<LaggingConsumer>> {
     let waited_for = waited_for(policy, bundle)?;

@@ -46,7 +46,15 @@ mod tests {
             let name = "node/n1/v".to_owned();
             let current = is_current.then(|| name.clone()).into_iter().collect();
             let (kind, node) = (LaggardKind::Node, "n1".to_owned());
-            let mut consumers = [BundleConsumer { kind, name, node, volumes: 1, proof, failure: None }];
+            let mut consumers = [BundleConsumer {
+                kind,
+                name,
+                node,
+                volumes: 1,
+                proof,
+                failure: None,
+                blocked: String::new(),
+            }];
             history.update(digest, current, &mut consumers);
             consumers[0].failure.is_some()
         };

@@ -292,6 +292,7 @@ impl ModelWorld {
             node: Some(node.name.clone()).filter(|_| node.kind == LaggardKind::Node).unwrap_or_default(),
             volumes: 1,
             failure: node.is_failed.then(String::new),
+            blocked: String::new(),
             proof: match node.written == bundle.anchors {
                 false => ConsumerProof::Stale(String::new()),
                 true if node.kind == LaggardKind::BundleTarget => ConsumerProof::NotObservable,

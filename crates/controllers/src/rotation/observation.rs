@@ -117,6 +117,8 @@ pub struct BundleConsumer {
     pub proof: ConsumerProof,
     /// Why it counts as a failure of the canary: its node reports an error, or it has lost the content.
     pub failure: Option<String>,
+    /// Why the agent cannot update their files; empty if it can. They may have a leaf that has been superseded.
+    pub blocked: String,
 }
 
 /// What is proven about a consumer of a bundle.

@@ -422,8 +422,7 @@ impl<'a> Course<'a> {
 
     fn retirement(&self) -> RetirementState {
         let early = self.policy.retire_not_before.filter(|time| *time > self.now && !self.back);
-        // Only the old authority can be compromised.
-        let is_waived = self.policy.accept_outstanding_leaves || (self.policy.compromised && !self.back);
+        let is_waived = self.is_waived();
         if is_waived && early.is_none() {
             return RetirementState::Allowed;
         }
@@ -460,6 +459,11 @@ impl<'a> Course<'a> {
         }
     }
 
+    /// Whether leaves of the source may break. Only the old authority can be compromised.
+    fn is_waived(&self) -> bool {
+        self.policy.accept_outstanding_leaves || (self.policy.compromised && !self.back)
+    }
+
     /// Returns when agents should have renewed their leaves; `None` if that time has passed.
     fn renewal_end(&self) -> Option<OffsetDateTime> {
         let window = self.policy.effective_renewal_window();
@@ -485,13 +489,8 @@ impl<'a> Course<'a> {
                     let lagging = dependents.iter().map(|name| consumers::dependent_signer(name)).collect();
                     return lagging_decision(phase, HeldReason::ConsumersLagging, lagging);
                 }
-                // Who lacks the union may lack the target's anchor. In a rollback, it had that anchor from the beginning.
-                match consumers::stale(self.policy, bundle, LaggardReason::NotWritten) {
-                    None => return reports_unavailable(phase),
-                    Some(stale) if !stale.is_empty() && !self.back => {
-                        return lagging_decision(phase, HeldReason::ConsumersLagging, stale);
-                    }
-                    Some(_) => {}
+                if let Some(decision) = self.wait_for_updates(phase, bundle) {
+                    return decision;
                 }
                 let is_needed = self
                     .observed
@@ -511,6 +510,29 @@ impl<'a> Course<'a> {
             }
         }
         self.finish()
+    }
+
+    /// Waits for consumers that lack the union, and may lack the target's anchor, and for those that cannot store a renewed
+    /// leaf, unless leaves of the source may break.
+    fn wait_for_updates(&self, phase: RotationPhase, bundle: &BundleObservation) -> Option<RotationDecision> {
+        let stale = consumers::stale(self.policy, bundle, LaggardReason::NotWritten);
+        // In a rollback, they had the target's anchor from the beginning.
+        let stale = stale.map(|stale| if self.back { Vec::new() } else { stale });
+        let source = self.target().other();
+        let has_signed = self.observed.leaves.is_none_or(|leaves| leaves.of(source).issued > 0);
+        let blocked = match self.is_waived() || !has_signed {
+            true => Some(Vec::new()),
+            false => consumers::blocked(self.policy, bundle),
+        };
+        let (Some(mut lagging), Some(blocked)) = (stale, blocked) else {
+            return Some(reports_unavailable(phase));
+        };
+        for consumer in blocked {
+            if !lagging.iter().any(|each| each.name == consumer.name) {
+                lagging.push(consumer);
+            }
+        }
+        (!lagging.is_empty()).then(|| lagging_decision(phase, HeldReason::ConsumersLagging, lagging))
     }
 
     fn finish(&self) -> RotationDecision {

@@ -114,6 +114,7 @@ impl RotationController {
         let snapshot = self.observe_signer(signer, &rotation).await?;
         let now = (self.clock)();
         let mut decision = derive(&policy, &snapshot.observed, now);
+        decision.phase = keep_phase(&decision, &snapshot.observed.position, &rotation.status);
         self.limit_leaves(signer, &policy, &snapshot, now);
         signer.rollout.set_authority_states(authority_states(&policy, &snapshot.observed.position));
         if !self.revoke_if_compromised(signer, &policy, &snapshot).await? {
@@ -420,7 +421,8 @@ impl RotationController {
             canary_since: None,
             renewing_since: None,
         };
-        let decision = derive(&RotationPolicy::from(&rotation.spec), &observed, now);
+        let mut decision = derive(&RotationPolicy::from(&rotation.spec), &observed, now);
+        decision.phase = keep_phase(&decision, &observed.position, &rotation.status);
         let generation = rotation.object.metadata.generation;
         let facts = StatusFacts { generation, ..StatusFacts::default() };
         match self.report(rotation, &decision, facts, now).await? {
@@ -472,6 +474,19 @@ fn authority_states(policy: &RotationPolicy, position: &AuthorityPosition) -> BT
             BTreeMap::from([(old.anchor.clone(), "Tainted")])
         }
         _ => BTreeMap::new(),
+    }
+}
+
+/// Without a usable CA nothing is known about the phase, and the rotation has not gone back to its beginning. This is
+/// so for a moment whenever controllers start, before they have read the signers.
+fn keep_phase(
+    decision: &RotationDecision,
+    position: &AuthorityPosition,
+    status: &CaRotationStatus,
+) -> RotationPhase {
+    match (position, status.phase) {
+        (AuthorityPosition::Unavailable(_), Some(recorded)) => recorded,
+        _ => decision.phase,
     }
 }
 

@@ -39,6 +39,7 @@ fn expand_delivery(delivery: ReportedDelivery<'_>, bundle: &str) -> Vec<BundleCo
         volumes,
         proof,
         failure: blocked.clone(),
+        blocked: blocked.clone().unwrap_or_default(),
     };
     let one = |volume: &String, proof: ConsumerProof| BundleConsumer {
         name: format!("node/{node}/{volume}"),
@@ -70,6 +71,17 @@ fn expand_delivery(delivery: ReportedDelivery<'_>, bundle: &str) -> Vec<BundleCo
     let unread = u32::try_from(consumers.len()).unwrap_or(u32::MAX);
     let read = source.read_volumes.unwrap_or(0).min(total.saturating_sub(unread));
     let hidden = total.saturating_sub(unread).saturating_sub(read);
+    if !source.message.is_empty() {
+        // Who is blocked is named. Which of them have read does not matter.
+        let others = source.volumes.iter().filter(|volume| !source.not_read_volumes.contains(volume));
+        let proofs = std::iter::repeat_n(ConsumerProof::Read, usize::try_from(read).unwrap_or(usize::MAX));
+        let proofs = proofs.chain(std::iter::repeat(ConsumerProof::NotObservable));
+        consumers.extend(others.zip(proofs).map(|(volume, proof)| one(volume, proof)));
+        if total > listed {
+            consumers.push(all(total - listed, ConsumerProof::NotObservable));
+        }
+        return consumers;
+    }
     let rest = [(read, ConsumerProof::Read), (hidden, ConsumerProof::NotObservable)];
     consumers
         .extend(rest.into_iter().filter(|(count, _)| *count > 0).map(|(count, proof)| all(count, proof)));
@@ -120,5 +132,10 @@ mod tests {
             consumers(json!({"name": "b", "bundles": old, "volumes": ["x/y/z"], "message": "disk full"}));
         let stale = ConsumerProof::Stale("the volume is blocked: disk full".to_owned());
         assert_eq!(found, [("node/n1/x/y/z".to_owned(), 1, stale)]);
+        let found =
+            consumers(json!({"name": "b", "bundles": current, "volumes": ["x/y/z", "host/h", "x/y/v"],
+            "readVolumes": 1, "notReadVolumes": ["host/h"], "message": "disk full"}));
+        let names: Vec<&str> = found.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["node/n1/host/h", "node/n1/x/y/z", "node/n1/x/y/v"]);
     }
 }

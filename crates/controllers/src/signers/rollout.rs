@@ -361,7 +361,7 @@ fn fingerprint(ca: &SigningCa) -> String {
 fn rotating() -> RolloutHold {
     RolloutHold {
         reason: "CaRotating",
-        message: "the signer's new CA does not sign before consumers have its trust anchor, and the key of the previous CA is not available any more; the CARotation of the signer says what is waited for".into(),
+        message: "the signer's new CA does not sign before consumers have its trust anchor, and until then only processes that have loaded the previous CA sign; the CARotation of the signer says what is waited for".into(),
     }
 }
 

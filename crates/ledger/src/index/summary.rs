@@ -154,15 +154,13 @@ impl SummaryBuffers {
                 EncodedUid::Uuid(uid) => HolderKey::PodUuid { namespace, uid },
                 EncodedUid::Text(uid) => HolderKey::pod(namespace, table.get(*uid), table.get(pod.name)),
             },
-            (None, []) => {
-                let requester = match record.requester {
-                    EncodedRequester::User(name) => table.get(name),
-                    // Only a record with a node has this requester.
-                    EncodedRequester::NodeUser => &[],
+            (None, node) => {
+                let requester: [&[u8]; 2] = match record.requester {
+                    EncodedRequester::User(name) => [table.get(name), &[]],
+                    EncodedRequester::NodeUser => [NODE_USER, node],
                 };
-                HolderKey::Names { requester, subject: table.get(record.subject), names: &self.names }
+                HolderKey::without_pod(node, requester, table.get(record.subject), &self.names)
             }
-            (None, node) => HolderKey::Node(node),
         };
         Some(RecordSummary {
             serial: record.serial?,
@@ -194,11 +192,10 @@ impl<'a> RecordParts<'a> {
                 ObjectUid::Uuid(uid) => HolderKey::PodUuid { namespace, uid },
                 ObjectUid::Text(uid) => HolderKey::pod(namespace, uid.as_bytes(), pod.name.as_bytes()),
             },
-            (None, []) => {
+            (None, node) => {
                 let (requester, subject) = (record.requester.as_bytes(), record.subject.as_bytes());
-                HolderKey::Names { requester, subject, names }
+                HolderKey::without_pod(node, [requester, &[]], subject, names)
             }
-            (None, node) => HolderKey::Node(node),
         };
         let IssuanceRecord { serial, recorded, not_before, not_after, .. } = *record;
         RecordParts {
@@ -255,19 +252,49 @@ fn join_names<'a>(
     emails.for_each(|email| add(joined, "email:", email));
 }
 
-/// Who holds a certificate: a pod by its UID, a node by its name, and otherwise the requester and all names in the
-/// certificate.
+/// Beginning of the user names of nodes.
+const NODE_USER: &[u8] = b"system:node:";
+
+/// Who holds a certificate: a pod by its UID, a node by its name if the certificate is its own, and otherwise the requester
+/// and all names in the certificate. A node also requests for services on its host, which have names of their own and are
+/// renewed one by one.
 enum HolderKey<'a> {
-    PodUuid { namespace: &'a [u8], uid: &'a [u8; 16] },
-    Pod { namespace: &'a [u8], uid: &'a [u8] },
+    PodUuid {
+        namespace: &'a [u8],
+        uid: &'a [u8; 16],
+    },
+    Pod {
+        namespace: &'a [u8],
+        uid: &'a [u8],
+    },
     Node(&'a [u8]),
-    Names { requester: &'a [u8], subject: &'a [u8], names: &'a [u8] },
+    Names {
+        /// Parts of the user name, to be joined.
+        requester: [&'a [u8]; 2],
+        subject: &'a [u8],
+        names: &'a [u8],
+    },
 }
 
 impl<'a> HolderKey<'a> {
     /// A pod with its name instead of a UID that is unknown.
     fn pod(namespace: &'a [u8], uid: &'a [u8], name: &'a [u8]) -> HolderKey<'a> {
         HolderKey::Pod { namespace, uid: if uid.is_empty() { name } else { uid } }
+    }
+
+    /// A node, if it is the subject, or somebody with these names.
+    fn without_pod(
+        node: &'a [u8],
+        requester: [&'a [u8]; 2],
+        subject: &'a [u8],
+        names: &'a [u8],
+    ) -> HolderKey<'a> {
+        let common_name = subject.strip_prefix(b"CN=").and_then(|name| name.strip_prefix(NODE_USER));
+        let rest = common_name.and_then(|name| name.strip_prefix(node)).filter(|_| !node.is_empty());
+        match rest {
+            Some([] | [b',', ..]) => HolderKey::Node(node),
+            _ => HolderKey::Names { requester, subject, names },
+        }
     }
 
     /// Identifies the holder of certificates of a signer.
@@ -284,7 +311,14 @@ impl<'a> HolderKey<'a> {
             HolderKey::PodUuid { namespace, uid } => add(&[b"pod uuid", namespace, uid.as_slice()]),
             HolderKey::Pod { namespace, uid } => add(&[b"pod", namespace, uid]),
             HolderKey::Node(name) => add(&[b"node", name]),
-            HolderKey::Names { requester, subject, names } => add(&[b"names", requester, subject, names]),
+            HolderKey::Names { requester: [first, second], subject, names } => {
+                add(&[b"names", first]);
+                buffer.extend_from_slice(second);
+                for part in [subject, names] {
+                    buffer.push(0);
+                    buffer.extend_from_slice(part);
+                }
+            }
         }
         let [first, _] = *sha256(buffer).as_chunks().0 else { return [0; 16] };
         first

@@ -168,6 +168,36 @@ fn a_newer_key_of_the_same_holder_supersedes() {
 }
 
 #[test]
+fn services_of_a_node_do_not_supersede_each_other() {
+    let mut source = RecordSource::new();
+    let mut chain = TestChain::new(LedgerChain::Short);
+    let own = source.node(true);
+    let mut moved = source.renewal(&own);
+    (moved.ip_addresses, moved.recorded) = (Vec::new(), START + 10);
+    let service = |name: &str, source: &mut RecordSource, seconds: i64| {
+        let mut record = source.renewal(&own);
+        (record.subject, record.dns_names) = (format!("CN={name}"), vec![name.to_owned()]);
+        (record.ip_addresses, record.recorded) = (Vec::new(), START + seconds);
+        record
+    };
+    let web = service("web.n1.example.com", &mut source, 20);
+    let shop = service("shop.n1.example.com", &mut source, 30);
+    let renewed = service("web.n1.example.com", &mut source, 40);
+    for record in [&own, &moved, &web, &shop, &renewed] {
+        chain.issue(record);
+    }
+    let index = chain.index();
+    let superseded_by = |record: &IssuanceRecord| {
+        let found = index.find(&record.authority, record.serial).unwrap();
+        found.superseded_by().map(|newer| newer.serial())
+    };
+    assert_eq!(superseded_by(&own), Some(moved.serial), "addresses of a node change");
+    assert_eq!(superseded_by(&moved), None);
+    assert_eq!(superseded_by(&web), Some(renewed.serial));
+    assert_eq!(superseded_by(&shop), None);
+}
+
+#[test]
 fn filters_select_by_all_criteria() {
     let mut source = RecordSource::new();
     let (mut short, mut long) = (TestChain::new(LedgerChain::Short), TestChain::new(LedgerChain::Long));

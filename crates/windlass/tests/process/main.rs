@@ -44,6 +44,7 @@ mod replicas;
 mod request_backlog;
 mod revocation;
 mod rotate_command;
+mod rotation;
 mod server;
 mod signer_command;
 mod signing;

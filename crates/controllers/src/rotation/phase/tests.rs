@@ -26,7 +26,15 @@ fn consumer(name: &str, proof: ConsumerProof) -> BundleConsumer {
         ("bundle", _) => (LaggardKind::BundleTarget, String::new()),
         (_, volume) => (LaggardKind::Node, volume.split('/').next().unwrap().to_owned()),
     };
-    BundleConsumer { kind, name: name.to_owned(), node, volumes: 1, proof, failure: None }
+    BundleConsumer {
+        kind,
+        name: name.to_owned(),
+        node,
+        volumes: 1,
+        proof,
+        failure: None,
+        blocked: String::new(),
+    }
 }
 
 fn bundle(anchors: &[&str], consumers: Vec<BundleConsumer>) -> BundleObservation {
@@ -268,6 +276,31 @@ fn an_anchor_stays_while_leaves_are_outstanding_unless_that_is_accepted() {
     let within = RotationObservation { renewing_since: Some(NOW), ..held };
     let decision = derive(&default(), &within, NOW);
     assert_eq!((decision.hold, decision.recheck), (None, Some(NOW + Duration::from_secs(600))));
+}
+
+#[test]
+fn an_anchor_stays_while_a_consumer_cannot_store_its_renewed_leaf() {
+    let full =
+        BundleConsumer { blocked: "disk full".to_owned(), ..consumer("node/n1/v", ConsumerProof::Read) };
+    let main = tainted(bundle(&["old", "new"], vec![full.clone()]), "id-old");
+    let observed = observation(switched(), main);
+    let decision = derive(&RotationPolicy::default(), &observed, NOW);
+    assert_eq!((decision.phase, decision.action), (RotationPhase::Renewing, None));
+    let laggard = &decision.laggards[0];
+    assert_eq!(
+        (laggard.name.as_str(), laggard.message.as_str()),
+        ("node/n1/v", "the volume is blocked: disk full")
+    );
+    for policy in [
+        RotationPolicy { accept_outstanding_leaves: true, ..RotationPolicy::default() },
+        RotationPolicy { compromised: true, ..RotationPolicy::default() },
+        RotationPolicy { excluded_nodes: ["n1".to_owned()].into(), ..RotationPolicy::default() },
+    ] {
+        assert_eq!(summary(&policy, &observed), (RotationPhase::Retiring, write(false, true, None), ""));
+    }
+    // Before the switch, it may be blocked because it waits for a certificate of the new authority.
+    let before = observation(prepared(), bundle(&["old", "new"], vec![full]));
+    assert_eq!(summary(&RotationPolicy::default(), &before).0, RotationPhase::Switching);
 }
 
 #[test]
