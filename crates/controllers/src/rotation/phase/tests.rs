@@ -283,9 +283,16 @@ fn an_anchor_stays_while_a_consumer_cannot_store_its_renewed_leaf() {
     let full =
         BundleConsumer { blocked: "disk full".to_owned(), ..consumer("node/n1/v", ConsumerProof::Read) };
     let main = tainted(bundle(&["old", "new"], vec![full.clone()]), "id-old");
-    let observed = observation(switched(), main);
+    let unused = observation(switched(), main);
+    let superseded = LeafObservation {
+        old: LeafCount { issued: 1, ..LeafCount::default() },
+        ..LeafObservation::default()
+    };
+    let observed = RotationObservation { leaves: Some(superseded), ..unused.clone() };
     let decision = derive(&RotationPolicy::default(), &observed, NOW);
     assert_eq!((decision.phase, decision.action), (RotationPhase::Renewing, None));
+    // An authority that has not signed has no leaves that could be superseded.
+    assert_eq!(summary(&RotationPolicy::default(), &unused).0, RotationPhase::Retiring);
     let laggard = &decision.laggards[0];
     assert_eq!(
         (laggard.name.as_str(), laggard.message.as_str()),
