@@ -51,18 +51,15 @@ pub struct EncodedRecord {
 /// User that created a request.
 #[derive(Clone, Copy, Debug)]
 pub enum EncodedRequester {
-    /// Name of a user.
     User(StringNumber),
     /// The user of the node of the record.
     NodeUser,
 }
 
-/// UID of an object.
 #[derive(Clone, Copy, Debug)]
 pub enum EncodedUid {
     /// A UUID in 16 bytes.
     Uuid([u8; 16]),
-    /// Any other text.
     Text(StringNumber),
 }
 

@@ -19,7 +19,6 @@ use crate::signers::CustomSigner;
 /// An authority as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownAuthority {
-    /// Key and anchor.
     pub identity: AuthorityIdentity,
     /// Subject of the CA certificate; empty if it is not known.
     pub subject: String,
@@ -42,7 +41,6 @@ pub struct RotationAuthorities {
 }
 
 impl KnownAuthority {
-    /// Describes a CA.
     pub fn from_ca(ca: &SigningCa) -> KnownAuthority {
         let certificate = ca.certificate();
         let anchor = TrustAnchor::from_certificate(ca.anchor());

@@ -9,7 +9,6 @@ use super::policy::RotationPolicy;
 /// A consumer that a rotation waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaggingConsumer {
-    /// What the consumer is.
     pub kind: LaggardKind,
     /// Name of the consumer, which also accepts it.
     pub name: String,
@@ -17,7 +16,6 @@ pub struct LaggingConsumer {
     pub node: String,
     /// Number of volumes that the name stands for.
     pub volumes: u32,
-    /// What is waited for.
     pub reason: LaggardReason,
     /// Since when, as far as the consumer reports it.
     pub since: Option<OffsetDateTime>,

@@ -94,7 +94,6 @@ pub(super) struct RotationController {
     pub(super) api: Api<DynamicObject>,
     pub(super) resource: ApiResource,
     pub(super) events: EventRecorder,
-    /// Signers by their names.
     pub(super) signers: BTreeMap<String, CustomSigner>,
     pub(super) context: CaContext,
     pub(super) ledger: Ledger,
@@ -117,7 +116,6 @@ pub(super) struct RotationController {
 struct ControllerState {
     /// Whether all rotations are known.
     is_listed: bool,
-    /// Rotations by their names.
     rotations: BTreeMap<String, RotationObject>,
     /// When signers are reconciled although nothing has changed.
     rechecks: BTreeMap<String, OffsetDateTime>,

@@ -29,7 +29,6 @@ struct ProofLabels {
 }
 
 impl RotationMetrics {
-    /// Registers the families.
     pub fn register(registry: &MetricsRegistry) -> RotationMetrics {
         RotationMetrics {
             phases: registry.register(

@@ -15,7 +15,6 @@ pub enum AuthorityRole {
 }
 
 impl AuthorityRole {
-    /// Returns the other authority.
     pub fn other(self) -> AuthorityRole {
         match self {
             AuthorityRole::Old => AuthorityRole::New,
@@ -33,7 +32,6 @@ pub enum BundleRole {
     Main,
 }
 
-/// What identifies an authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuthorityIdentity {
     /// Subject key identifier of the CA certificate, in hexadecimal digits.
@@ -72,13 +70,11 @@ pub enum AuthorityPosition {
 /// Where a new authority comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NewAuthoritySource {
-    /// The controllers generate it.
     Generated,
     /// Somebody else provides it; the text says how.
     Provided(String),
 }
 
-/// Who writes a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BundleOwner {
     /// The controllers, or nobody yet: it does not exist.
@@ -90,9 +86,7 @@ pub enum BundleOwner {
 /// A bundle of the signer and who has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleObservation {
-    /// Name of the ClusterTrustBundle.
     pub name: String,
-    /// Who writes it.
     pub owner: BundleOwner,
     /// SHA-256 of its anchors, in hexadecimal digits; empty if it does not exist.
     pub anchors: BTreeSet<String>,
@@ -105,7 +99,6 @@ pub struct BundleObservation {
 /// Volumes that select a bundle and are in the same state, or a Bundle that reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BundleConsumer {
-    /// What the consumer is.
     pub kind: LaggardKind,
     /// `node/NODE/VOLUME`, `node/NODE` for several volumes, or `bundle/NAME`.
     pub name: String,
@@ -139,7 +132,6 @@ pub enum ConsumerProof {
     Read,
 }
 
-/// Leaves of one authority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeafCount {
     /// Leaves in the ledger, including expired and superseded ones.

@@ -31,11 +31,9 @@ pub struct RotationHold {
 /// A write that brings a rotation forward. Each is guarded by the version of the object that was observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RotationAction {
-    /// Generate the new authority.
     Prepare,
     /// Write a bundle with these anchors of the rotation. Other anchors stay.
     WriteBundle {
-        /// Which bundle is written.
         bundle: BundleRole,
         /// Whether it has the anchor of the old authority.
         old: bool,
@@ -44,7 +42,6 @@ pub enum RotationAction {
         /// Authority whose leaves agents renew; `None` if none.
         taint: Option<AuthorityRole>,
     },
-    /// Make this authority active.
     Switch(AuthorityRole),
     /// Mark the new authority as withdrawn, before its anchor is removed: a switch that was decided before, by another
     /// controller or before a crash, fails then.
@@ -66,7 +63,6 @@ pub struct RotationDecision {
     pub hold: Option<RotationHold>,
     /// Consumers that lack what they should have, whether or not the rotation waits for them now.
     pub laggards: Vec<LaggingConsumer>,
-    /// Numbers of consumers.
     pub consumers: CaRotationConsumers,
     /// When to derive again although nothing has changed.
     pub recheck: Option<OffsetDateTime>,
@@ -138,7 +134,6 @@ fn add_stale_consumers(
     }
 }
 
-/// Constructors of decisions.
 struct Outcome;
 
 impl Outcome {

@@ -432,7 +432,6 @@ impl RotationController {
     }
 }
 
-/// What follows a step.
 enum RotationProgress {
     /// The next step may be possible at once.
     Again,

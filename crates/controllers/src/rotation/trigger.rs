@@ -25,9 +25,7 @@ pub struct TriggerFacts {
 /// A rotation that has ended.
 #[derive(Clone, Debug, Default)]
 pub struct EndedRotation {
-    /// UID of the object.
     pub uid: String,
-    /// How it ended.
     pub phase: Option<RotationPhase>,
     /// Fingerprint of the anchor that it introduced.
     pub new_anchor: Option<String>,
@@ -38,7 +36,6 @@ pub struct EndedRotation {
 pub struct PlannedRotation {
     /// Name of the object. Every controller derives the same, so one rotation is created.
     pub name: String,
-    /// Why it is created.
     pub trigger: RotationTrigger,
 }
 

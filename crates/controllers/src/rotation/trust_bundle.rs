@@ -30,9 +30,7 @@ const TAINTED: &str = "windlass.dev/tainted-authorities";
 pub struct SignerBundle {
     /// Which of the signer's bundles it is.
     pub role: BundleRole,
-    /// Name of the ClusterTrustBundle.
     pub name: String,
-    /// Name of the signer.
     pub signer: String,
     /// Labels that the configuration of the signer gives it.
     pub labels: BTreeMap<String, String>,

@@ -47,7 +47,6 @@ pub(super) struct RecordSummary {
     names: StringNumber,
     node: StringNumber,
     namespace: StringNumber,
-    /// Name and service account.
     pod: Option<(StringNumber, StringNumber)>,
 }
 

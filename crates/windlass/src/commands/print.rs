@@ -112,7 +112,6 @@ pub fn table<C: AsRef<str>>(rows: &[Vec<C>]) -> String {
     rows.iter().map(|row| widths.line(row) + "\n").collect()
 }
 
-/// Spaces between columns.
 const COLUMN_GAP: usize = 3;
 
 /// Widths of the columns of a table, in characters.

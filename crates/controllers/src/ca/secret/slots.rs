@@ -27,7 +27,6 @@ const PREVIOUS: (&str, &str) = ("previous.crt", "previous.key");
 
 /// The authorities in a Secret, as far as they can be parsed.
 pub struct CaSlots {
-    /// Authority that signs.
     pub active: SigningCa,
     /// Authority that a rotation has prepared.
     pub next: Option<SigningCa>,

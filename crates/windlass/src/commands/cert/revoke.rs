@@ -18,7 +18,6 @@ use crate::commands::print::{plain, word};
 use crate::commands::terminal::confirm;
 use crate::commands::{api_client, csr, print};
 
-/// The certificate to revoke.
 struct RevocationTarget {
     signer: String,
     authority: String,

@@ -64,7 +64,6 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-/// Shows one certificate.
 pub async fn run(arguments: CertShowArgs) -> Result<()> {
     let target = CertificateTarget::parse(&arguments.target, std::path::Path::is_file)?;
     let chain = target.load_chain().await?;

@@ -20,7 +20,6 @@ const SERVER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Largest file that is read as a chain of certificates.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What an argument names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateTarget {
     /// A certificate of the ledger; the authority is known if the argument is one that `-o name` printed.

@@ -29,7 +29,6 @@ pub struct ServerSnapshot {
     pub signers: Vec<SignerObject>,
     /// Result of listing CertificateSigningRequests of the cluster.
     pub csr_access: ListOutcome,
-    /// Result of listing PodCertificateRequests.
     pub pod_request_access: ListOutcome,
     /// Result of listing ClusterTrustBundles; older servers have none.
     pub bundle_access: ListOutcome,
@@ -109,7 +108,6 @@ pub async fn fetch_snapshot(
     })
 }
 
-/// Lists Signer objects only.
 pub async fn fetch_signer_objects(server: &ApiServerArgs) -> Result<ServerSnapshot, SnapshotError> {
     let client = connect(server).await?;
     let (signers, signer_access) = list_preferred_version(&client, SIGNERS, None).await?;

@@ -11,7 +11,6 @@ use super::local_signers::LocalSigner;
 use super::server::ServerSnapshot;
 use super::signing_policy;
 
-/// A Signer object.
 #[derive(Debug, Clone)]
 pub struct SignerObject {
     /// Name of the object, which need not be that of the signer.

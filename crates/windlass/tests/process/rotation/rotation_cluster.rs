@@ -47,7 +47,6 @@ pub struct HostAgent {
 #[derive(Clone, Debug)]
 pub struct HostVolume {
     pub directory: PathBuf,
-    /// Name in the certificate.
     pub host_name: String,
 }
 

@@ -42,7 +42,6 @@ struct PeerProcess {
     lines: Receiver<String>,
 }
 
-/// What the threads share.
 #[derive(Default)]
 struct LoadState {
     is_over: AtomicBool,

@@ -21,14 +21,12 @@ pub struct PlannedNode {
     pub more_volumes: u32,
     /// Number of volumes that were read since their files last changed.
     pub read: u32,
-    /// Volumes that were not.
     pub not_read: Vec<String>,
     /// Number of volumes whose reads cannot be observed.
     pub not_observable: u32,
 }
 
 impl PlannedNode {
-    /// Number of all volumes.
     pub fn volume_count(&self) -> u32 {
         u32::try_from(self.volumes.len()).unwrap_or(u32::MAX).saturating_add(self.more_volumes)
     }

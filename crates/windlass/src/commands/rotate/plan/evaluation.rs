@@ -79,7 +79,6 @@ impl PlannedHold {
     }
 }
 
-/// Derives the plan.
 pub fn evaluate(snapshot: &RotationSnapshot, now: OffsetDateTime) -> RotationPlan {
     let signer_name = snapshot.signer.spec.signer_name.clone();
     let status = snapshot.signer.status.as_ref();

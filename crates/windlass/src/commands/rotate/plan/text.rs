@@ -12,7 +12,6 @@ use crate::commands::trust::count_text;
 /// Number of entries of a list that are shown; the structured output has all.
 const SOME: usize = 10;
 
-/// Formats the plan.
 pub fn text(plan: &RotationPlan, now: OffsetDateTime) -> String {
     let mut text = format!("Rotation of {}\n", word(&plan.signer_name));
     text.push_str(&old_ca(plan));
