@@ -2,6 +2,7 @@
 //!
 //! - [`pods`]: the pods of this node.
 //! - [`bundles`]: all ClusterTrustBundles.
+//! - `optional_kind`: watch of a kind that the server may not have.
 //! - [`objects`]: the ConfigMaps and Secrets that volumes reference.
 //! - [`revocation_lists`]: all CertificateRevocationLists.
 //! - [`tokens`]: service account tokens.
@@ -10,6 +11,7 @@
 
 pub mod bundles;
 pub mod objects;
+mod optional_kind;
 pub mod pods;
 pub mod revocation_lists;
 pub mod tokens;

@@ -7,9 +7,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::api::DynamicObject;
-use kube::core::ApiResource;
-use kube::{Api, Client};
+use kube::Client;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
@@ -18,11 +16,9 @@ use crate::feature_gates::FeatureGates;
 use crate::volume::plan::OptionalApi;
 use crate::volume::tainted_authority::TaintedAuthorities;
 use crate::volume::trust_anchors::TrustBundleIndex;
-use windlass_runtime::discovery::{
-    AGENT_PACING, CLUSTER_TRUST_BUNDLES, KindPresence, RecheckSignal, watch_presence,
-};
-use windlass_runtime::watch::{ObjectWatch, WatchErrorKind};
+use windlass_runtime::discovery::CLUSTER_TRUST_BUNDLES;
 
+use super::optional_kind::{OptionalKindEvent, watch_optional_kind};
 use cache::BundleCache;
 
 /// Snapshot of the known ClusterTrustBundles.
@@ -63,79 +59,19 @@ pub fn initial_view(gates: FeatureGates) -> Arc<BundleView> {
 
 /// Publishes the ClusterTrustBundles whenever they change. Never returns.
 pub async fn watch_bundles(client: Client, clock: Clock, out: watch::Sender<Arc<BundleView>>) {
-    let (found, presence) = watch::channel(KindPresence::Unknown);
-    let recheck = RecheckSignal::default();
-    let kind = CLUSTER_TRUST_BUNDLES;
-    let discovery = watch_presence(client.clone(), kind, AGENT_PACING, recheck.clone(), found);
-    tokio::join!(discovery, watch_while_served(client, clock, presence, recheck, out));
-}
-
-async fn watch_while_served(
-    client: Client,
-    clock: Clock,
-    mut presence: watch::Receiver<KindPresence>,
-    recheck: RecheckSignal,
-    out: watch::Sender<Arc<BundleView>>,
-) {
     let mut cache = BundleCache::default();
-    loop {
-        let now = presence.borrow_and_update().clone();
-        let watching = async {
-            match now {
-                KindPresence::Unknown => std::future::pending().await,
-                KindPresence::NotServed => {
-                    cache.mark_missing();
-                    out.send_replace(cache.view());
-                    std::future::pending().await
-                }
-                KindPresence::Served(resource) => {
-                    watch_version(&client, &resource, &clock, &recheck, &mut cache, &out).await;
-                }
-            }
-        };
-        tokio::select! {
-            () = watching => {}
-            // The sender outlives this future.
-            _ = presence.changed() => {}
-        }
-    }
-}
-
-/// Watches one API version. Never returns. Bundles of another version stay until the first list of
-/// this one is complete.
-async fn watch_version(
-    client: &Client,
-    resource: &ApiResource,
-    clock: &Clock,
-    recheck: &RecheckSignal,
-    cache: &mut BundleCache,
-    out: &watch::Sender<Arc<BundleView>>,
-) {
-    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
-    let mut events = ObjectWatch::with_fields(api, None);
-    loop {
-        let mut changed = false;
-        events
-            .next_batch(|event| match event {
-                Ok(event) => changed |= cache.apply(event, clock()),
-                Err(error) => {
-                    match error.kind {
-                        WatchErrorKind::Refused => {
-                            tracing::warn!(%error, "cannot watch ClusterTrustBundles; retrying with backoff");
-                        }
-                        WatchErrorKind::NotServed | WatchErrorKind::Broken => {
-                            tracing::debug!(%error, "watch of ClusterTrustBundles ended; resuming");
-                        }
-                    }
-                    // A server that has turned the kind off may respond 403 before it responds 404.
-                    if error.kind != WatchErrorKind::Broken {
-                        recheck.notify_one();
-                    }
-                }
-            })
-            .await;
-        if changed {
+    let mut is_changed = false;
+    let handle = |event: OptionalKindEvent| match event {
+        OptionalKindEvent::NotServed => {
+            cache.mark_missing();
             out.send_replace(cache.view());
         }
-    }
+        OptionalKindEvent::Object(event) => is_changed |= cache.apply(event, clock()),
+        OptionalKindEvent::BatchEnd => {
+            if std::mem::take(&mut is_changed) {
+                out.send_replace(cache.view());
+            }
+        }
+    };
+    watch_optional_kind(client, CLUSTER_TRUST_BUNDLES, handle).await;
 }

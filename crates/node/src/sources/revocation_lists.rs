@@ -7,16 +7,14 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kube::Client;
 use kube::api::DynamicObject;
-use kube::core::ApiResource;
 use kube::runtime::watcher::Event;
-use kube::{Api, Client};
 use tokio::sync::watch;
-use windlass_runtime::discovery::{
-    AGENT_PACING, CERTIFICATE_REVOCATION_LISTS, KindPresence, RecheckSignal, watch_presence,
-};
-use windlass_runtime::watch::{ObjectWatch, RelistBuffer, SnapshotEvent, WatchErrorKind};
+use windlass_runtime::discovery::CERTIFICATE_REVOCATION_LISTS;
+use windlass_runtime::watch::{RelistBuffer, SnapshotEvent};
 
+use super::optional_kind::{OptionalKindEvent, watch_optional_kind};
 use crate::projections::HostProjections;
 use crate::volume::definition::ProjectedSource;
 use crate::volume::plan::OptionalApi;
@@ -39,75 +37,23 @@ pub async fn watch_revocation_lists(
     if projections.wait_for(|all| needs_lists(all)).await.is_err() {
         return std::future::pending().await;
     }
-    let (found, presence) = watch::channel(KindPresence::Unknown);
-    let recheck = RecheckSignal::default();
-    let kind = CERTIFICATE_REVOCATION_LISTS;
-    let discovery = watch_presence(client.clone(), kind, AGENT_PACING, recheck.clone(), found);
-    tokio::join!(discovery, watch_while_served(client, presence, recheck, out));
+    let mut cache = RevocationListCache::default();
+    let mut is_changed = false;
+    let handle = |event: OptionalKindEvent| match event {
+        OptionalKindEvent::NotServed => drop(out.send_replace(Arc::new(OptionalApi::Missing))),
+        OptionalKindEvent::Object(event) => is_changed |= cache.apply(event),
+        OptionalKindEvent::BatchEnd => {
+            if std::mem::take(&mut is_changed) {
+                out.send_replace(Arc::new(OptionalApi::Synced(cache.lists.clone())));
+            }
+        }
+    };
+    watch_optional_kind(client, CERTIFICATE_REVOCATION_LISTS, handle).await;
 }
 
 fn needs_lists(projections: &HostProjections) -> bool {
     let mut sources = projections.iter().flat_map(|projection| &projection.definition.sources);
     sources.any(|(_, source)| matches!(source, ProjectedSource::RevocationLists(_)))
-}
-
-async fn watch_while_served(
-    client: Client,
-    mut presence: watch::Receiver<KindPresence>,
-    recheck: RecheckSignal,
-    out: watch::Sender<RevocationListView>,
-) {
-    let mut cache = RevocationListCache::default();
-    loop {
-        let now = presence.borrow_and_update().clone();
-        let watching = async {
-            match now {
-                KindPresence::Unknown => std::future::pending().await,
-                KindPresence::NotServed => {
-                    out.send_replace(Arc::new(OptionalApi::Missing));
-                    std::future::pending().await
-                }
-                KindPresence::Served(resource) => {
-                    watch_lists(&client, &resource, &recheck, &mut cache, &out).await;
-                }
-            }
-        };
-        tokio::select! {
-            () = watching => {}
-            // The sender outlives this future.
-            _ = presence.changed() => {}
-        }
-    }
-}
-
-/// Watches the lists. Never returns.
-async fn watch_lists(
-    client: &Client,
-    resource: &ApiResource,
-    recheck: &RecheckSignal,
-    cache: &mut RevocationListCache,
-    out: &watch::Sender<RevocationListView>,
-) {
-    let api = Api::<DynamicObject>::all_with(client.clone(), resource);
-    let mut events = ObjectWatch::with_fields(api, None);
-    loop {
-        let mut is_changed = false;
-        events
-            .next_batch(|event| match event {
-                Ok(event) => is_changed |= cache.apply(event),
-                Err(error) if error.kind == WatchErrorKind::Broken => {
-                    tracing::debug!(%error, "watch of CertificateRevocationLists ended; resuming");
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot watch CertificateRevocationLists; retrying with backoff");
-                    recheck.notify_one();
-                }
-            })
-            .await;
-        if is_changed {
-            out.send_replace(Arc::new(OptionalApi::Synced(cache.lists.clone())));
-        }
-    }
 }
 
 /// Cache of CertificateRevocationLists, built from list and watch events.

@@ -105,6 +105,14 @@ impl IssuanceTestNode {
         CertificateSpec { subject: CertificateSubject::Host { common_name: None, names }, ..self.pod_spec() }
     }
 
+    /// Returns the source of a host projection or of a pod, and what it requests.
+    pub fn source_of(&self, is_host: bool) -> (SourceId, CertificateSpec) {
+        match is_host {
+            false => (id("web", 0), self.pod_spec()),
+            true => (host_id("edge"), self.host_spec()),
+        }
+    }
+
     pub fn start(&self) -> RunningCertificates {
         self.start_on(FileSystem::default())
     }

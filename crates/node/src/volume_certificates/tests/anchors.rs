@@ -16,10 +16,7 @@ async fn orphaned_certificate_is_renewed_at_once() {
     for host in [false, true] {
         let node = IssuanceTestNode::new(DAY);
         let mut life = node.start();
-        let (id, wanted) = match host {
-            false => (id("web", 0), node.pod_spec()),
-            true => (host_id("edge"), node.host_spec()),
-        };
+        let (id, wanted) = node.source_of(host);
         node.publish(&[&AUTHORITY]);
         life.certificates.ensure(&id, wanted);
         let first = life.ready(&id).await;

@@ -14,10 +14,7 @@ async fn certificates_are_renewed_at_their_moment_of_the_window() {
     for host in [false, true] {
         let node = IssuanceTestNode::new(DAY);
         let mut life = node.start();
-        let (id, wanted) = match host {
-            false => (id("web", 0), node.pod_spec()),
-            true => (host_id("edge"), node.host_spec()),
-        };
+        let (id, wanted) = node.source_of(host);
         node.publish(&[&AUTHORITY]);
         life.certificates.ensure(&id, wanted.clone());
         let first = life.ready(&id).await;
