@@ -13,9 +13,9 @@ mod types;
 mod validation;
 
 pub use types::{
-    CaRotationAuthority, CaRotationCanary, CaRotationCondition, CaRotationConsumers, CaRotationLaggard,
-    CaRotationLeaves, CaRotationRetirement, CaRotationSpec, CaRotationStatus, CaRotationStep, HeldReason,
-    LaggardKind, LaggardReason, RotationPhase, RotationTrigger,
+    CaRotationAuthority, CaRotationCanary, CaRotationConsumers, CaRotationLaggard, CaRotationLeaves,
+    CaRotationRetirement, CaRotationSpec, CaRotationStatus, CaRotationStep, HeldReason, LaggardKind,
+    LaggardReason, RotationPhase, RotationTrigger,
 };
 pub use validation::{validate, validate_status, validate_update};
 

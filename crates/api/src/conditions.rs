@@ -1,7 +1,8 @@
-//! Validation of `metav1.Condition`, the condition type that most kinds share.
+//! `metav1.Condition`, the condition type that most kinds share: its fields and its validation.
 
 use std::collections::HashSet;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::field::{FieldErrors, FieldPath};
@@ -9,6 +10,50 @@ use crate::names;
 
 const REASON_MAX: usize = 1024;
 const MESSAGE_MAX: usize = 32 * 1024;
+
+/// One condition of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectCondition {
+    /// Type of the condition, unique within an object.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`; nothing else is valid.
+    pub status: String,
+    /// `metadata.generation` of the object that the condition was determined for; absent if that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// When the status last changed, as RFC 3339.
+    pub last_transition_time: String,
+    /// Machine-readable reason for the last transition, in CamelCase.
+    pub reason: String,
+    /// Human-readable details of the last transition.
+    pub message: String,
+}
+
+/// State of a condition: status, reason and message.
+pub type ConditionState<'a> = (&'a str, &'a str, &'a str);
+
+impl ObjectCondition {
+    /// Creates the condition that follows on those of `before`: the transition time is kept if the status is the same.
+    pub fn following(
+        before: &[ObjectCondition],
+        kind: &str,
+        (status, reason, message): ConditionState<'_>,
+        observed_generation: Option<i64>,
+        now: &str,
+    ) -> ObjectCondition {
+        let known = before.iter().find(|known| known.kind == kind && known.status == status);
+        ObjectCondition {
+            kind: kind.to_owned(),
+            status: status.to_owned(),
+            observed_generation,
+            last_transition_time: known.map_or(now, |known| &known.last_transition_time).to_owned(),
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        }
+    }
+}
 
 /// Validates a list of conditions: each is well formed and each type is unique.
 pub fn validate_conditions(path: &FieldPath, conditions: &Value, errors: &mut FieldErrors) {

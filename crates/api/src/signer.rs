@@ -13,7 +13,7 @@
 mod types;
 mod validation;
 
-pub use types::{AuthorityState, SignerAuthority, SignerCondition, SignerSpec, SignerStatus};
+pub use types::{AuthorityState, SignerAuthority, SignerSpec, SignerStatus};
 pub use validation::{validate, validate_status, validate_update};
 
 use crate::custom_resource::CustomResource;

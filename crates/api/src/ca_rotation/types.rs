@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{DEFAULT_KEY_RETENTION, DEFAULT_RENEWAL_WINDOW, DEFAULT_SOAK_TIME};
+use crate::conditions::ObjectCondition;
 use crate::duration;
 
 /// What to rotate and how.
@@ -127,7 +128,7 @@ pub struct CaRotationStatus {
     pub phase: Option<RotationPhase>,
     /// [`super::HELD`] and [`super::COMPLETE`]; at most one of each type.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<CaRotationCondition>,
+    pub conditions: Vec<ObjectCondition>,
     /// When the controllers started the rotation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
@@ -165,12 +166,12 @@ pub struct CaRotationStatus {
 
 impl CaRotationStatus {
     /// The condition of a type, if the controllers have reported it.
-    pub fn condition(&self, kind: &str) -> Option<&CaRotationCondition> {
+    pub fn condition(&self, kind: &str) -> Option<&ObjectCondition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
     /// The condition [`super::HELD`] if the rotation waits.
-    pub fn held(&self) -> Option<&CaRotationCondition> {
+    pub fn held(&self) -> Option<&ObjectCondition> {
         self.condition(super::HELD).filter(|condition| condition.status == "True")
     }
 
@@ -247,26 +248,6 @@ impl fmt::Display for RotationPhase {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.as_str())
     }
-}
-
-/// One condition of a rotation, with the fields of `metav1.Condition`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct CaRotationCondition {
-    /// One of [`super::HELD`] and [`super::COMPLETE`].
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// The generation of the rotation it was found in.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// When the status last changed.
-    pub last_transition_time: String,
-    /// One word for the reason; a [`HeldReason`] if the rotation is held.
-    pub reason: String,
-    /// The reason in a sentence.
-    pub message: String,
 }
 
 /// Why a rotation waits: the reason of the condition [`super::HELD`].

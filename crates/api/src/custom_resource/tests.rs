@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ca_rotation::{self, *};
+use crate::conditions::ObjectCondition;
 use crate::ledger_segment::{self, LedgerSegmentSpec};
 use crate::node_trust::{self, NodeTrustBundle, NodeTrustSource, NodeTrustStatus};
 use crate::revocation::{
@@ -115,7 +116,7 @@ fn signer_has_the_fields_of_the_schema() {
     let package = "dev.windlass.v1alpha1";
     check_written::<SignerSpec>(package, "SignerSpec");
     check_written::<SignerStatus>(package, "SignerStatus");
-    check_written::<SignerCondition>(package, "SignerCondition");
+    check_written::<ObjectCondition>(package, "SignerCondition");
     check_written::<SignerAuthority>(package, "SignerAuthority");
     let schema = Schema::get();
     let status = schema.get_type(schema.lookup("dev.windlass.v1alpha1.SignerStatus").unwrap());
@@ -130,7 +131,7 @@ fn ca_rotation_has_the_fields_of_the_schema() {
     check_written::<CaRotationCanary>(package, "CARotationCanary");
     check_written::<CaRotationRetirement>(package, "CARotationRetirement");
     check_written::<CaRotationStatus>(package, "CARotationStatus");
-    check_written::<CaRotationCondition>(package, "CARotationCondition");
+    check_written::<ObjectCondition>(package, "CARotationCondition");
     check_written::<CaRotationAuthority>(package, "CARotationAuthority");
     check_written::<CaRotationConsumers>(package, "CARotationConsumers");
     check_written::<CaRotationLeaves>(package, "CARotationLeaves");

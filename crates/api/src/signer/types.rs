@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::conditions::ObjectCondition;
+
 /// Configuration of a signer. The controllers parse its sections as they parse those of the signers file, so
 /// these stay JSON here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,7 +43,7 @@ pub struct SignerStatus {
     pub observed_generation: Option<i64>,
     /// Ready, CAExpiring, Published and CRLPublished; at most one of each type.
     #[serde(default)]
-    pub conditions: Vec<SignerCondition>,
+    pub conditions: Vec<ObjectCondition>,
     /// Number of requests without a certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pending_requests: Option<u32>,
@@ -51,26 +53,6 @@ pub struct SignerStatus {
     /// The CA keys, newest first; at most [`super::MAX_AUTHORITIES`].
     #[serde(default)]
     pub authorities: Vec<SignerAuthority>,
-}
-
-/// One condition of a signer, with the fields of `metav1.Condition`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SignerCondition {
-    /// One of [`super::READY`], [`super::CA_EXPIRING`], [`super::PUBLISHED`] and [`super::CRL_PUBLISHED`].
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// `metadata.generation` of the signer that the condition was determined for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// When the status last changed.
-    pub last_transition_time: String,
-    /// Machine-readable reason for the last transition, in CamelCase.
-    pub reason: String,
-    /// Human-readable details of the last transition.
-    pub message: String,
 }
 
 /// One CA key of a signer.

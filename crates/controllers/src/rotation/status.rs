@@ -2,10 +2,10 @@
 
 use time::OffsetDateTime;
 use windlass_api::ca_rotation::{
-    ANOTHER_ROTATION, COMPLETE, CaRotationAuthority, CaRotationCondition, CaRotationLaggard,
-    CaRotationLeaves, CaRotationStatus, CaRotationStep, HELD, MAX_LAGGARDS, MAX_STEPS, MAX_WAITED_FOR,
-    RotationPhase,
+    ANOTHER_ROTATION, COMPLETE, CaRotationAuthority, CaRotationLaggard, CaRotationLeaves, CaRotationStatus,
+    CaRotationStep, HELD, MAX_LAGGARDS, MAX_STEPS, MAX_WAITED_FOR, RotationPhase,
 };
+use windlass_api::conditions::ObjectCondition;
 use windlass_api::timestamp;
 
 use super::phase::{RotationAction, RotationDecision, RotationHold};
@@ -43,7 +43,9 @@ pub fn compute(
     let complete = if phase == RotationPhase::Completed { "True" } else { "False" };
     let complete = (complete, phase.as_str(), message.as_str());
     let conditions = [(HELD, held), (COMPLETE, complete)];
-    let conditions = conditions.map(|(kind, state)| condition(before, kind, state, facts.generation, &time));
+    let conditions = conditions.map(|(kind, state)| {
+        ObjectCondition::following(&before.conditions, kind, state, facts.generation, &time)
+    });
     let earliest = facts.leaves.as_ref().and_then(|leaves| leaves.latest_expiry.clone());
     let listed = decision.laggards.len().min(MAX_LAGGARDS);
     let more = decision.laggards.len() - listed;
@@ -90,7 +92,7 @@ pub fn refuse(
     CaRotationStatus {
         observed_generation: generation,
         phase: Some(RotationPhase::Failed),
-        conditions: vec![condition(before, COMPLETE, state, generation, &time)],
+        conditions: vec![ObjectCondition::following(&before.conditions, COMPLETE, state, generation, &time)],
         start_time: before.start_time.clone().or_else(|| Some(time.clone())),
         completion_time: Some(time),
         message: Some(message),
@@ -122,25 +124,6 @@ fn summarize(decision: &RotationDecision) -> String {
         false => "",
     };
     format!("{text}{refused}").chars().take(MAX_MESSAGE).collect()
-}
-
-fn condition(
-    before: &CaRotationStatus,
-    kind: &str,
-    (status, reason, message): (&str, &str, &str),
-    generation: Option<i64>,
-    time: &str,
-) -> CaRotationCondition {
-    let known = before.condition(kind).filter(|known| known.status == status);
-    CaRotationCondition {
-        kind: kind.to_owned(),
-        status: status.to_owned(),
-        observed_generation: generation,
-        last_transition_time: known
-            .map_or_else(|| time.to_owned(), |known| known.last_transition_time.clone()),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    }
 }
 
 fn laggards(before: &CaRotationStatus, decision: &RotationDecision, time: &str) -> Vec<CaRotationLaggard> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 use time::{Duration, OffsetDateTime};
+use windlass_api::conditions::ObjectCondition;
 use windlass_api::timestamp;
 
 use super::ObjectVerdict;
@@ -80,7 +81,11 @@ pub(super) fn compute(old: &Value, observation: &SignerObservation, now: OffsetD
         ("CRLPublished", crl_published(observation)),
         ("Published", published(observation)),
     ];
-    let conditions = conditions.map(|(kind, state)| condition(old, kind, state, observation.generation, now));
+    let known = old.get("conditions").cloned().unwrap_or_default();
+    let known: Vec<ObjectCondition> = serde_json::from_value(known).unwrap_or_default();
+    let (generation, time) = (observation.generation, timestamp::format(now));
+    let conditions =
+        conditions.map(|(kind, state)| encode_condition(&known, kind, &state, generation, &time));
     status.insert("conditions".to_owned(), conditions.to_vec().into());
     let pending = observation.signer.as_ref().map_or(0, |signer| signer.pending_requests);
     status.insert("pendingRequests".to_owned(), pending.into());
@@ -195,28 +200,16 @@ fn crl_published(observation: &SignerObservation) -> ConditionState {
     }
 }
 
-fn condition(
-    old: &Value,
+fn encode_condition(
+    known: &[ObjectCondition],
     kind: &str,
-    (status, reason, message): ConditionState,
+    (status, reason, message): &ConditionState,
     generation: Option<i64>,
-    now: OffsetDateTime,
+    now: &str,
 ) -> Value {
-    let known = old.get("conditions").and_then(Value::as_array).into_iter().flatten();
-    let before = known.into_iter().find(|each| each["type"] == kind && each["status"] == status);
-    let since = before.and_then(|before| before["lastTransitionTime"].as_str().map(str::to_owned));
     let message: String = message.chars().take(MAX_MESSAGE).collect();
-    let mut condition = json!({
-        "type": kind,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": since.unwrap_or_else(|| timestamp::format(now)),
-    });
-    if let Some(generation) = generation {
-        condition["observedGeneration"] = generation.into();
-    }
-    condition
+    let state = (*status, *reason, message.as_str());
+    serde_json::to_value(ObjectCondition::following(known, kind, state, generation, now)).unwrap_or_default()
 }
 
 /// Lists the newest CA first, then the one that signs, then those whose anchors are still published, newest first.

@@ -3,7 +3,8 @@
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;
-use windlass_api::signer::{SignerCondition, SignerStatus};
+use windlass_api::conditions::ObjectCondition;
+use windlass_api::signer::SignerStatus;
 use windlass_controllers::signers::config::SignerConfig;
 
 use super::findings::SignerFinding;
@@ -34,7 +35,7 @@ impl SignerObject {
         })
     }
 
-    fn condition(&self, kind: &str) -> Option<&SignerCondition> {
+    fn condition(&self, kind: &str) -> Option<&ObjectCondition> {
         self.status.conditions.iter().find(|condition| condition.kind == kind)
     }
 
@@ -46,7 +47,7 @@ impl SignerObject {
 
     fn findings(&self) -> Vec<SignerFinding> {
         let (object, signer) = (&self.object_name, self.signer_name.as_str());
-        let text = |condition: &SignerCondition| {
+        let text = |condition: &ObjectCondition| {
             format!("Signer {object}: {}: {}", condition.reason, condition.message)
         };
         let Some(ready) = self.condition("Ready") else {
@@ -62,7 +63,7 @@ impl SignerObject {
         if let Some(expiring) = self.condition("CAExpiring").filter(|each| each.status == "True") {
             found.push(SignerFinding::warning(signer, text(expiring)));
         }
-        let is_configured = |each: &&SignerCondition| each.reason != "NotConfigured";
+        let is_configured = |each: &&ObjectCondition| each.reason != "NotConfigured";
         if let Some(published) =
             self.condition("Published").filter(|each| each.status == "False").filter(is_configured)
         {
