@@ -44,6 +44,8 @@ use chain_writer::{AppendRequest, ChainWriter};
 use maintenance::LedgerMaintenance;
 use state::LedgerState;
 
+pub use segment_object::parse_segment;
+
 pub(crate) use issuance::PreparedCertificate;
 pub(crate) use metrics::LedgerMetrics;
 pub(crate) use state::RecordedRevocation;

@@ -10,6 +10,7 @@
 //! | real etcd processes | [`etcd::EtcdCluster`] |
 //! | PKCS#11 tokens of SoftHSM | [`SoftHsm`] |
 //! | CAs, certificates | [`self_signed_ca`], [`write_ca`], [`CertificateFixture`] |
+//! | a ledger with known contents | [`ledger_segment`] |
 //! | typed objects, and waiting for them | [`object`], [`create`], [`wait_until`] |
 //! | waiting for anything else | [`wait_for`], [`poll_until`], [`retry`] and their async forms |
 //!
@@ -20,6 +21,7 @@
 
 pub mod etcd;
 mod http_client;
+mod ledger;
 mod objects;
 mod pki;
 mod polling;
@@ -30,6 +32,7 @@ mod server;
 mod softhsm;
 
 pub use http_client::{HttpClient, HttpConnection, HttpProtocol, WatchStream};
+pub use ledger::ledger_segment;
 pub use objects::{
     MAPS, PODS, config_map, create, names, object, owner_reference, pod, version, wait_until,
     wait_until_removed,

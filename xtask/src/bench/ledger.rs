@@ -8,15 +8,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hyper::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 use windlass_ledger::SegmentBuilder;
-use windlass_testkit::{HttpClient, HttpProtocol};
+use windlass_testkit::{HttpClient, HttpProtocol, ledger_segment};
 
 use super::BenchContext;
 use super::issuing::{CLIENTS, allow, burst};
@@ -144,21 +141,7 @@ async fn store(client: &HttpClient, segments: &[SegmentBuilder]) -> Result<usize
     let mut connection = client.connect_with(HttpProtocol::Http1).await?;
     let mut bytes = 0;
     for segment in segments {
-        let header = segment.header();
-        let expiry = OffsetDateTime::from_unix_timestamp(segment.latest_expiry().unwrap_or_default())?;
-        let object = json!({
-            "apiVersion": "windlass.dev/v1alpha1",
-            "kind": "LedgerSegment",
-            "metadata": {"name": header.name()},
-            "spec": {
-                "chain": header.chain.name(),
-                "sequence": header.sequence,
-                "previousHash": header.previous_hash.to_string(),
-                "entries": STANDARD.encode(segment.data()),
-                "entryCount": segment.entry_count(),
-                "latestExpiry": expiry.format(&Rfc3339)?,
-            },
-        });
+        let object = ledger_segment(segment);
         // The answer is what is stored, and the resourceVersion.
         bytes += connection.expect(Method::POST, SEGMENTS, object.to_string().into()).await?.len();
     }

@@ -1,27 +1,17 @@
 //! LedgerSegments as objects of the API.
 
-use k8s_openapi::ByteString;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::api::DynamicObject;
 use kube::core::ApiResource;
 use kube::{Api, Client, ResourceExt as _};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize as _;
 use time::OffsetDateTime;
+use windlass_api::ledger_segment::LedgerSegmentSpec;
 use windlass_api::timestamp;
-use windlass_ledger::{LedgerChain, SegmentBuilder, SegmentHeader, StoredSegment};
+use windlass_ledger::{SegmentBuilder, SegmentHeader, StoredSegment};
 
 use super::LedgerError;
-
-/// The spec of a LedgerSegment.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct LedgerSegmentSpec {
-    chain: String,
-    sequence: u64,
-    previous_hash: String,
-    entries: ByteString,
-    entry_count: u64,
-    latest_expiry: String,
-}
 
 /// Returns the API of LedgerSegments.
 pub fn api(client: Client, resource: &ApiResource) -> Api<DynamicObject> {
@@ -43,8 +33,8 @@ pub fn build(
         chain: header.chain.name().to_owned(),
         sequence: header.sequence,
         previous_hash: header.previous_hash.to_string(),
-        entries: ByteString(segment.data().to_vec()),
-        entry_count: u64::from(segment.entry_count()),
+        entries: STANDARD.encode(segment.data()),
+        entry_count: segment.entry_count(),
         latest_expiry: timestamp::format(latest_expiry),
     };
     let spec = serde_json::to_value(spec).map_err(|error| LedgerError::new(error.to_string()))?;
@@ -56,20 +46,30 @@ pub fn build(
 /// Parses an object. Its name must be that of its chain and sequence number.
 pub fn parse(object: &DynamicObject) -> Result<StoredSegment, LedgerError> {
     let name = object.name_any();
-    let invalid = |reason: String| LedgerError::new(format!("LedgerSegment {name} is invalid: {reason}"));
-    let spec = object.data.get("spec").ok_or_else(|| invalid("it has no spec".into()))?;
-    let spec = LedgerSegmentSpec::deserialize(spec).map_err(|error| invalid(error.to_string()))?;
-    let chain: LedgerChain = spec.chain.parse().map_err(|error| invalid(format!("{error}")))?;
-    let previous_hash = spec.previous_hash.parse().map_err(|error| invalid(format!("{error}")))?;
-    let header = SegmentHeader { chain, sequence: spec.sequence, previous_hash };
+    let spec = object.data.get("spec").unwrap_or(&serde_json::Value::Null);
+    let spec = LedgerSegmentSpec::deserialize(spec)
+        .map_err(|error| LedgerError::new(format!("segment {name} is invalid: {error}")))?;
+    parse_segment(&name, &spec).map_err(LedgerError::new)
+}
+
+/// Parses the spec of the LedgerSegment with this name, which must be that of its chain and sequence number. The error
+/// names the segment.
+pub fn parse_segment(name: &str, spec: &LedgerSegmentSpec) -> Result<StoredSegment, String> {
+    let invalid = |reason: &dyn std::fmt::Display| format!("segment {name} is invalid: {reason}");
+    let header = SegmentHeader {
+        chain: spec.chain.parse().map_err(|error| invalid(&error))?,
+        sequence: spec.sequence,
+        previous_hash: spec.previous_hash.parse().map_err(|error| invalid(&error))?,
+    };
     if header.name() != name {
-        return Err(invalid(format!("its name should be {}", header.name())));
+        return Err(invalid(&format!("its name should be {}", header.name())));
     }
-    let latest = timestamp::parse(&spec.latest_expiry).map_err(|error| invalid(error.to_string()))?;
+    let data = STANDARD.decode(&spec.entries).map_err(|_| invalid(&"the entries are not base64"))?;
+    let latest = timestamp::parse(&spec.latest_expiry).map_err(|error| invalid(&error))?;
     Ok(StoredSegment {
         header,
-        data: spec.entries.0,
-        entry_count: spec.entry_count,
+        data,
+        entry_count: spec.entry_count.into(),
         latest_expiry: latest.unix_timestamp(),
     })
 }
@@ -77,8 +77,7 @@ pub fn parse(object: &DynamicObject) -> Result<StoredSegment, LedgerError> {
 #[cfg(test)]
 mod tests {
     use time::macros::datetime;
-    use windlass_ledger::LedgerEntry;
-    use windlass_ledger::SegmentHash;
+    use windlass_ledger::{LedgerChain, LedgerEntry, SegmentHash};
 
     use super::*;
 

@@ -6,7 +6,7 @@ mod csr_template;
 pub mod objects;
 mod requester_templates;
 mod rotation;
-mod tokens;
+pub mod tokens;
 mod upgrade;
 
 use std::path::Path;

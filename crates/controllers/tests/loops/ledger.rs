@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use http::{Method, Request, Response, StatusCode};
-use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::api::{DynamicObject, ListParams};
 use kube::client::Body;
@@ -17,13 +16,13 @@ use serde_json::json;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use windlass_api::ledger_segment::LedgerSegmentSpec;
 use windlass_controllers::csr_signer::DELAYED;
-use windlass_controllers::ledger::Ledger;
+use windlass_controllers::ledger::{Ledger, parse_segment};
 use windlass_controllers::{Clock, MetricFamilies};
 use windlass_ledger::{
     AuthorityId, CertificateIndex, CertificateState, IssuanceRecord, KeyHash, LedgerChain, LedgerEntry,
-    ObjectUid, RequestKind, RequestReference, SegmentHeader, SerialNumber, StoredSegment, decode_entries,
-    verify_chain,
+    ObjectUid, RequestKind, RequestReference, SerialNumber, StoredSegment, decode_entries, verify_chain,
 };
 use windlass_pki::Certificate;
 use windlass_runtime::csr::certificate;
@@ -103,18 +102,8 @@ fn segments_api(client: &Client) -> Api<DynamicObject> {
 pub async fn stored_segments(client: &Client) -> Vec<StoredSegment> {
     let objects = segments_api(client).list(&ListParams::default()).await.unwrap().items;
     let parse = |object: &DynamicObject| {
-        let spec = &object.data["spec"];
-        let text = |field: &str| spec[field].as_str().unwrap();
-        let entries: ByteString = serde_json::from_value(spec["entries"].clone()).unwrap();
-        let (chain, sequence) = LedgerChain::parse_segment_name(&object.name_any()).unwrap();
-        assert_eq!((chain.name(), Some(sequence)), (text("chain"), spec["sequence"].as_u64()));
-        let latest = windlass_api::timestamp::parse(text("latestExpiry")).unwrap();
-        StoredSegment {
-            header: SegmentHeader { chain, sequence, previous_hash: text("previousHash").parse().unwrap() },
-            data: entries.0,
-            entry_count: spec["entryCount"].as_u64().unwrap(),
-            latest_expiry: latest.unix_timestamp(),
-        }
+        let spec: LedgerSegmentSpec = serde_json::from_value(object.data["spec"].clone()).unwrap();
+        parse_segment(&object.name_any(), &spec).unwrap()
     };
     objects.iter().map(parse).collect()
 }

@@ -11,9 +11,9 @@ use rand::Rng as _;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use windlass_ledger::{
-    LedgerChain, LedgerEntry, SegmentHeader, SerialNumber, StoredSegment, decode_entries, verify_chain,
-};
+use windlass_api::ledger_segment::LedgerSegmentSpec;
+use windlass_controllers::ledger::parse_segment;
+use windlass_ledger::{LedgerChain, LedgerEntry, SerialNumber, StoredSegment, decode_entries, verify_chain};
 use windlass_pki::{AltNames, Certificate, IssuedSubject, PrivateKey, build_csr};
 use windlass_testkit::{HttpClient, HttpConnection};
 
@@ -133,16 +133,6 @@ pub async fn recorded_serials(http: &HttpClient) -> BTreeMap<SerialNumber, usize
 }
 
 fn stored_segment(object: &Value) -> StoredSegment {
-    let spec = &object["spec"];
-    let text = |field: &str| spec[field].as_str().unwrap();
-    StoredSegment {
-        header: SegmentHeader {
-            chain: text("chain").parse().unwrap(),
-            sequence: spec["sequence"].as_u64().unwrap(),
-            previous_hash: text("previousHash").parse().unwrap(),
-        },
-        data: STANDARD.decode(text("entries")).unwrap(),
-        entry_count: spec["entryCount"].as_u64().unwrap(),
-        latest_expiry: windlass_api::timestamp::parse(text("latestExpiry")).unwrap().unix_timestamp(),
-    }
+    let spec: LedgerSegmentSpec = serde_json::from_value(object["spec"].clone()).unwrap();
+    parse_segment(object["metadata"]["name"].as_str().unwrap(), &spec).unwrap()
 }

@@ -15,8 +15,20 @@ const SIGNER: &str = "apiVersion: windlass.dev/v1\nkind: Signers\nsigners:\n\
       requests: {commonNames: ['*'], usages: [server auth], maxDuration: 1h, \
       approval: {automatic: {users: [alice]}}}\n";
 
-/// Starts controllers of a signer whose CA key is in a token. Returns the CA with them.
-async fn start_signer(hsm: &SoftHsm, kind: &str) -> (TestCluster, CertificateAuthority) {
+/// A cluster with a signer whose CA key is in a token.
+pub struct TokenSignerCluster {
+    pub world: TestCluster,
+    pub ca: CertificateAuthority,
+    pub files: tempfile::TempDir,
+}
+
+/// Starts the controllers of the signer in this file, whose CA key of this kind is generated in a token.
+pub async fn start_token_signer(
+    hsm: &SoftHsm,
+    kind: &str,
+    (signer, text): (&str, &str),
+    controllers: &str,
+) -> TokenSignerCluster {
     hsm.init_token("cas");
     hsm.generate_key("cas", kind, "ca", "01");
     let module = Arc::new(TokenModule::load(&hsm.module(), &hsm.pin_file()).unwrap());
@@ -32,24 +44,24 @@ async fn start_signer(hsm: &SoftHsm, kind: &str) -> (TestCluster, CertificateAut
     world.create_namespace("windlass-system").await;
     let mut secret = Secret::default();
     secret.metadata.name = Some("token-ca".into());
-    let owner = ("windlass.dev/signer-name".to_owned(), "example.com/token".to_owned());
+    let owner = ("windlass.dev/signer-name".to_owned(), signer.to_owned());
     secret.metadata.annotations = Some([owner].into());
     let certificate = ByteString(ca.certificate().to_pem().into_bytes());
     secret.data = Some([("tls.crt".to_owned(), certificate)].into());
     world.api::<Secret>("windlass-system").create(&PostParams::default(), &secret).await.unwrap();
     let files = tempfile::tempdir().unwrap();
     let file = files.path().join("signers.yaml");
-    std::fs::write(&file, SIGNER).unwrap();
+    std::fs::write(&file, text).unwrap();
     let clock: Clock = Arc::new(OffsetDateTime::now_utc);
     let settings =
         SignerSettings { file: Some(file.clone()), tokens: Some(module), ..SignerSettings::default() };
     world.run_controllers_with(ControllerOptions {
         custom: signers::open_with(&file, &settings, &clock).unwrap(),
         signers: settings,
-        controllers: "custom-signer-controller".parse().unwrap(),
+        controllers: controllers.parse().unwrap(),
         ..ControllerOptions::new(clock)
     });
-    (world, ca)
+    TokenSignerCluster { world, ca, files }
 }
 
 async fn request(api: &Api<Csr>, name: &str) {
@@ -61,7 +73,9 @@ async fn request(api: &Api<Csr>, name: &str) {
 
 /// Removes the token: requests wait with a reason, and are answered once it is back.
 async fn sign_with_token(hsm: &SoftHsm, kind: &str) {
-    let (world, ca) = start_signer(hsm, kind).await;
+    let signer = ("example.com/token", SIGNER);
+    let started = start_token_signer(hsm, kind, signer, "custom-signer-controller").await;
+    let TokenSignerCluster { world, ca, files: _files } = started;
     let verify = |request: &Csr| verify_chain(request, &ca.certificate().to_pem(), OffsetDateTime::now_utc());
     let api: Api<Csr> = Api::all(world.client_as("alice", &["system:masters"]));
     request(&api, "before").await;

@@ -1,11 +1,9 @@
 //! Test of lists whose CA key is in a PKCS#11 token that is removed and inserted again.
 
-use k8s_openapi::api::core::v1::Secret;
-use windlass_controllers::pkcs11::{TokenKey, TokenModule};
-use windlass_pki::{ExternalKey, PublicKey, Subject, Validity};
-use windlass_testkit::{SoftHsm, random_serial};
+use windlass_testkit::SoftHsm;
 
 use super::*;
+use crate::custom_signers::tokens::{TokenSignerCluster, start_token_signer};
 
 const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\nsigners:\n\
     - name: example.com/web\n  \
@@ -13,37 +11,9 @@ const SIGNERS: &str = "apiVersion: windlass.dev/v1\nkind: Signers\nsigners:\n\
       requests: {commonNames: ['*'], usages: [server auth], maxDuration: 1h}\n";
 
 async fn sign_with_removed_token(hsm: &SoftHsm) {
-    hsm.init_token("cas");
-    hsm.generate_key("cas", "EC:prime256v1", "ca", "01");
-    let module = Arc::new(TokenModule::load(&hsm.module(), &hsm.pin_file()).unwrap());
-    let public = PublicKey::from_der(&hsm.public_key("cas", "01")).unwrap();
-    let uri = "pkcs11:token=cas;object=ca".parse().unwrap();
-    let key: Arc<dyn ExternalKey> = Arc::new(TokenKey::new(module.clone(), uri, public).unwrap());
-    let validity = Validity::lasting(OffsetDateTime::now_utc(), time::Duration::days(9)).unwrap();
-    let subject = Subject::new("token", &[]).unwrap();
-    let ca = CertificateAuthority::self_signed(&subject, validity, key, random_serial()).unwrap();
-
-    let mut world = TestCluster::without_controllers().await;
-    world.create_namespace("windlass-system").await;
-    let mut secret = Secret::default();
-    secret.metadata.name = Some("token-ca".into());
-    let owner = ("windlass.dev/signer-name".to_owned(), SIGNER.to_owned());
-    secret.metadata.annotations = Some([owner].into());
-    let certificate = ByteString(ca.certificate().to_pem().into_bytes());
-    secret.data = Some([("tls.crt".to_owned(), certificate)].into());
-    world.api::<Secret>("windlass-system").create(&PostParams::default(), &secret).await.unwrap();
-    let files = tempfile::tempdir().unwrap();
-    let file = files.path().join("signers.yaml");
-    std::fs::write(&file, SIGNERS).unwrap();
-    let clock: Clock = Arc::new(OffsetDateTime::now_utc);
-    let settings =
-        SignerSettings { file: Some(file.clone()), tokens: Some(module), ..SignerSettings::default() };
-    world.run_controllers_with(ControllerOptions {
-        custom: signers::open_with(&file, &settings, &clock).unwrap(),
-        signers: settings,
-        controllers: "custom-signer-controller,certificate-revocation-controller".parse().unwrap(),
-        ..ControllerOptions::new(clock)
-    });
+    let controllers = "custom-signer-controller,certificate-revocation-controller";
+    let started = start_token_signer(hsm, "EC:prime256v1", (SIGNER, SIGNERS), controllers).await;
+    let TokenSignerCluster { world, ca, files } = started;
     let site = CrlFixture { world, ahead: Arc::default(), files, ca };
     site.wait_for_list(&site.ca, "be signed", |_| true).await;
     hsm.remove_tokens();

@@ -2,8 +2,6 @@
 //! CertificateRevocations.
 
 use anyhow::{Error, Result, anyhow, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kube::api::ListParams;
 use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Api, Client, ResourceExt as _};
@@ -178,24 +176,7 @@ fn revocation_entry(object: &RevocationObject) -> Option<LedgerEntry> {
 
 /// Parses an object, whose name must be that of its chain and sequence number; the error names the object.
 pub fn parse_segment(object: &SegmentObject) -> Result<StoredSegment, String> {
-    let (name, spec) = (object.name_any(), &object.spec);
-    let invalid = |reason: &dyn std::fmt::Display| format!("segment {name} is invalid: {reason}");
-    let header = SegmentHeader {
-        chain: spec.chain.parse().map_err(|error| invalid(&error))?,
-        sequence: spec.sequence,
-        previous_hash: spec.previous_hash.parse().map_err(|error| invalid(&error))?,
-    };
-    if header.name() != name {
-        return Err(invalid(&format!("its name should be {}", header.name())));
-    }
-    let data = STANDARD.decode(&spec.entries).map_err(|_| invalid(&"the entries are not base64"))?;
-    let latest = timestamp::parse(&spec.latest_expiry).map_err(|error| invalid(&error))?;
-    Ok(StoredSegment {
-        header,
-        data,
-        entry_count: spec.entry_count.into(),
-        latest_expiry: latest.unix_timestamp(),
-    })
+    windlass_controllers::ledger::parse_segment(&object.name_any(), &object.spec)
 }
 
 /// Reads the whole record at a position.

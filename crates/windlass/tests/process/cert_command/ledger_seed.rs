@@ -2,15 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
-use windlass_api::timestamp;
 use windlass_ledger::{
     IssuanceRecord, KeyHash, LedgerChain, LedgerEntry, ObjectUid, PodReference, RequestKind,
     RequestReference, SegmentBuilder, SegmentHeader, SerialNumber,
 };
+
+use windlass_testkit::ledger_segment;
 
 use crate::kubectl::Kubectl;
 
@@ -56,28 +55,10 @@ impl LedgerSeed {
 
     /// Writes all segments; those that exist are replaced.
     pub fn store(&self, admin: &Kubectl) {
-        let items: Vec<Value> = self.chains.values().flatten().map(object).collect();
+        let items: Vec<Value> = self.chains.values().flatten().map(ledger_segment).collect();
         let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
         admin.ok_with(&list.to_string(), &["apply", "--server-side", "--force-conflicts", "-f", "-"]);
     }
-}
-
-fn object(segment: &SegmentBuilder) -> Value {
-    let header = segment.header();
-    let expiry = segment.latest_expiry().unwrap_or_else(|| OffsetDateTime::now_utc().unix_timestamp());
-    json!({
-        "apiVersion": "windlass.dev/v1alpha1",
-        "kind": "LedgerSegment",
-        "metadata": {"name": header.name()},
-        "spec": {
-            "chain": header.chain.name(),
-            "sequence": header.sequence,
-            "previousHash": header.previous_hash.to_string(),
-            "entries": STANDARD.encode(segment.data()),
-            "entryCount": segment.entry_count(),
-            "latestExpiry": timestamp::format(OffsetDateTime::from_unix_timestamp(expiry).unwrap()),
-        },
-    })
 }
 
 /// A certificate of a signer that expires in some days and is 90 days older than that.
